@@ -1,0 +1,85 @@
+"""What the gateway says about itself; answered from what it already knows, never by asking a replica."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from reward_service.gateway.group import RewardGroup
+from reward_service.gateway.redact import without_paths
+from reward_service.gateway.replica import Replica
+from reward_service.gateway.service import Gateway
+
+STARTING, OK, DEGRADED, FAILED, DRAINING = "starting", "ok", "degraded", "failed", "draining"
+
+
+def status_of(gateway: Gateway) -> str:
+    """One word for the whole service.
+
+    starting: a reward is neither ready nor failed yet. failed: a required reward has failed; the others are
+    served. degraded: an optional reward has failed, or a replica of a ready one is away. draining: going down.
+    """
+    if gateway.draining:
+        return DRAINING
+    groups = gateway.groups.values()
+    if any(group.failure is not None and group.config.required for group in groups):
+        return FAILED
+    if any(not group.ever_ready and group.failure is None for group in groups):
+        return STARTING
+    if all(replica.link is not None for group in groups for replica in group.replicas):
+        return OK
+    return DEGRADED
+
+
+def is_ready(gateway: Gateway) -> bool:
+    """Whether to send work here."""
+    return status_of(gateway) in (OK, DEGRADED)
+
+
+def health(gateway: Gateway) -> dict[str, Any]:
+    """Body of ``GET /health``: the existing service's fields, and `details` per reward."""
+    return {
+        "status": status_of(gateway),
+        "rewards": {
+            name: [f"{group.config.scorer}:{_state(replica)}" for replica in group.replicas]
+            for name, group in sorted(gateway.groups.items())
+        },
+        "details": {name: _details(group, gateway) for name, group in sorted(gateway.groups.items())},
+        "requests_in_flight": gateway.requests,
+        "body_bytes_in_flight": gateway.bodies.used,
+        "decoded_bytes_in_flight": gateway.arena.used,
+        "uptime_s": round(time.monotonic() - gateway.started, 1),
+    }
+
+
+def _state(replica: Replica) -> str:
+    if replica.state == "ready" and replica.link is None:
+        return "connecting"
+    return replica.state
+
+
+def _details(group: RewardGroup, gateway: Gateway) -> dict[str, Any]:
+    return {
+        "queued": len(group.queue),
+        "scored_items": group.completed,
+        "failed_items": group.failed_items,
+        "batches": group.batches,
+        "required": group.config.required,
+        "replicas": [_replica(replica, gateway) for replica in group.replicas],
+    }
+
+
+def _replica(replica: Replica, gateway: Gateway) -> dict[str, Any]:
+    expose = gateway.config.server.expose_tracebacks
+    known: dict[str, Any] = {
+        "state": _state(replica),
+        "for_s": round(time.monotonic() - replica.since, 1),
+        "restarts": replica.restarts,
+    }
+    if replica.detail:
+        known["detail"] = replica.detail if expose else without_paths(replica.detail)
+    if replica.reason:
+        known["reason"] = replica.reason if expose else without_paths(replica.reason)
+    if replica.traceback and expose:
+        known["traceback"] = replica.traceback
+    return known

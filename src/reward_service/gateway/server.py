@@ -1,0 +1,173 @@
+"""Runs the service in the foreground: Ray, replicas, HTTP, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+
+from reward_service.config import ServiceConfig
+from reward_service.errors import ConfigError
+from reward_service.gateway.app import GatewayApp
+from reward_service.gateway.health import FAILED, STARTING, status_of
+from reward_service.gateway.replica import Replica
+from reward_service.gateway.service import Gateway, replica_specs
+from reward_service.workers.actor import Endpoint
+from reward_service.workers.cluster import RayCluster
+
+log = logging.getLogger(__name__)
+
+
+def serve(config: ServiceConfig) -> int:
+    """Serve until SIGTERM or Ctrl-C; raises ConfigError when the config cannot work here."""
+    listener = bind(config)
+    cluster = RayCluster(config)
+    try:
+        Progress.say("starting Ray" if cluster.is_local else f"joining Ray at {config.cluster.ray_address}")
+        cluster.connect()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(config, cluster, listener))
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        listener.close()
+        cluster.stop()
+
+
+def bind(config: ServiceConfig) -> socket.socket:
+    """Take the port before anything expensive starts; raises ConfigError when it is not to be had."""
+    host, port = config.server.host, config.server.port
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}. Change server.port or server.host.") from error
+    return sock
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its signal handlers: the end of the service is ours to order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _serve(config: ServiceConfig, cluster: RayCluster, listener: socket.socket) -> int:
+    gateway = Gateway(config, multi_node=not cluster.is_local)
+    progress = Progress()
+    gateway.listeners.append(progress.changed)
+    stop = _stop_event()
+    tcp_host = None if cluster.is_local else await asyncio.to_thread(cluster.node_address)
+    await gateway.start(tcp_host)
+    options = uvicorn.Config(
+        GatewayApp(gateway), log_config=None, access_log=False, lifespan="off", timeout_keep_alive=75, backlog=4096
+    )
+    server = _Uvicorn(options)
+    serving = asyncio.create_task(server.serve([listener]))
+    ready = asyncio.create_task(_announce(gateway, config, listener))
+    try:
+        await asyncio.to_thread(_launch, cluster, gateway, tcp_host)
+        unplaced = asyncio.create_task(_give_up_unplaced(gateway))
+        await asyncio.wait({serving, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        unplaced.cancel()
+        await _drain(gateway, stop)
+    finally:
+        ready.cancel()
+        server.should_exit = True
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(serving, 5.0)
+        Progress.say("stopping the replicas")
+        await asyncio.to_thread(cluster.stop)
+        await gateway.close()
+    return 0
+
+
+def _launch(cluster: RayCluster, gateway: Gateway, tcp_host: str | None) -> None:
+    port = gateway.links.tcp_port
+    tcp = None if tcp_host is None or port is None else (tcp_host, port)
+    endpoint = Endpoint(cluster.node_id(), gateway.links.unix_path, tcp)
+    cluster.launch(replica_specs(gateway.config, gateway.links.token), endpoint)
+
+
+def _stop_event() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; the second one ends the waiting for requests in flight."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _drain(gateway: Gateway, stop: asyncio.Event) -> None:
+    grace = gateway.config.server.grace_period_s
+    gateway.draining = True
+    if not gateway.requests:
+        return
+    Progress.say(f"draining: {gateway.requests} requests in flight, up to {grace:g} s (once more to cut it short)")
+    stop.clear()
+    again = asyncio.create_task(stop.wait())
+    drained = asyncio.create_task(gateway.drained(grace))
+    await asyncio.wait({again, drained}, return_when=asyncio.FIRST_COMPLETED)
+    if gateway.requests:
+        log.warning("%d requests were cut off", gateway.requests)
+    again.cancel()
+    drained.cancel()
+
+
+async def _give_up_unplaced(gateway: Gateway) -> None:
+    seconds = gateway.config.cluster.placement_timeout_s
+    await asyncio.sleep(seconds)
+    gateway.give_up_unplaced(
+        f"the cluster gave it no place within cluster.placement_timeout_s = {seconds:g} s; "
+        "see `ray status` for what is taken"
+    )
+
+
+async def _announce(gateway: Gateway, config: ServiceConfig, listener: socket.socket) -> None:
+    while status_of(gateway) == STARTING:
+        gateway.changed.clear()
+        await gateway.changed.wait()
+    host, port = listener.getsockname()[:2]
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    failed = [name for name, group in gateway.groups.items() if group.failure is not None]
+    ready = [name for name in gateway.groups if name not in failed]
+    if failed:
+        Progress.say(f"failed: {', '.join(failed)}; GET /health has the reasons")
+    word = "partly ready" if status_of(gateway) == FAILED else "ready"
+    Progress.say(f"{word}: {', '.join(ready) or 'nothing'} at http://{shown}:{port} (docs at /docs)")
+
+
+class Progress:
+    """Lines on the terminal while replicas come up."""
+
+    _began = time.monotonic()
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, str | None]] = {}
+
+    def changed(self, replica: Replica) -> None:
+        """Print what is new about *replica*."""
+        now = (replica.state, replica.detail)
+        if self._last.get(replica.label) == now:
+            return
+        self._last[replica.label] = now
+        text = f"{replica.label:<24} {replica.state:<12} {replica.detail or ''}"
+        if replica.state in ("failed", "restarting"):
+            text += f"  {replica.reason}"
+        self.say(text.rstrip())
+
+    @classmethod
+    def say(cls, text: str) -> None:
+        """One line with the seconds since the start."""
+        print(f"[{time.monotonic() - cls._began:7.1f} s] {text}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,109 @@
+"""Ray: connects to or starts a cluster, checks that the replicas fit, places them, and takes them down."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+from reward_service.config import ServiceConfig
+from reward_service.errors import ConfigError
+from reward_service.workers.actor import Endpoint, ReplicaActor
+from reward_service.workers.placement import Node, check_placement, demands_of
+from reward_service.workers.spec import ReplicaSpec
+
+log = logging.getLogger(__name__)
+STOP_TIMEOUT_S = 15.0
+# Nothing travels through Ray's object store; this is about the least it accepts.
+OBJECT_STORE_BYTES = 96 * 1024 * 1024
+
+
+class RayCluster:
+    """The replicas of one service as Ray actors. Methods block: call them from a thread."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._config = config
+        self._actors: list[Any] = []
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this process started the cluster, which then is this machine alone."""
+        return self._config.cluster.ray_address is None
+
+    def connect(self) -> None:
+        """Start or join Ray and check the placement; raises ConfigError or PlacementError."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray starts workers at nice 15, and scorer processes would inherit it.
+        os.environ.setdefault("RAY_worker_niceness", "0")
+        demands = demands_of(self._config)
+        cluster = self._config.cluster
+        options: dict[str, Any] = {
+            "namespace": cluster.namespace, "log_to_driver": False, "configure_logging": False,
+            "logging_level": logging.WARNING,
+        }  # fmt: skip
+        if cluster.ray_address is None:
+            cpus = math.ceil(sum(demand.cpus * demand.replicas for demand in demands))
+            # CPUs are bookkeeping in a cluster of our own: never let them keep a replica from starting.
+            options |= {
+                "address": "local", "num_cpus": max(os.cpu_count() or 1, cpus), "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+            }  # fmt: skip
+        else:
+            options["address"] = cluster.ray_address
+        try:
+            ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"cluster.ray_address {cluster.ray_address!r}: {error}. Is the cluster up, and of Ray {ray.__version__}? "
+                "Ray asks for a token by default: set RAY_AUTH_MODE and RAY_AUTH_TOKEN as on the head node."
+            ) from error
+        check_placement(demands, self.nodes())
+
+    def nodes(self) -> list[Node]:
+        """The live nodes with their total resources."""
+        return [
+            Node(
+                name=node["NodeManagerHostname"],
+                gpus=float(node["Resources"].get("GPU", 0.0)),
+                cpus=float(node["Resources"].get("CPU", 0.0)),
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
+
+    def node_id(self) -> str:
+        """Id of the node this process runs on; empty for a Ray client outside the cluster."""
+        return str(ray.get_runtime_context().get_node_id())
+
+    def node_address(self) -> str:
+        """Address under which other nodes reach this one."""
+        return str(ray.util.get_node_ip_address())
+
+    def launch(self, specs: Sequence[ReplicaSpec], endpoint: Endpoint) -> None:
+        """Ask Ray for one actor per spec; placement goes on in the background."""
+        remote = ray.remote(ReplicaActor)
+        for spec in specs:
+            options: dict[str, Any] = {
+                "num_gpus": spec.num_gpus, "num_cpus": spec.num_cpus, "max_restarts": -1, "max_task_retries": 0,
+                "max_concurrency": 2,
+            }  # fmt: skip
+            if spec.scheduling == "spread":
+                options["scheduling_strategy"] = "SPREAD"
+            self._actors.append(remote.options(**options).remote(spec, [endpoint]))
+
+    def stop(self) -> None:
+        """Stop every replica (in an orderly way first) and leave or end the cluster."""
+        stops = [actor.stop.remote(STOP_TIMEOUT_S) for actor in self._actors]
+        if stops:
+            with contextlib.suppress(Exception):
+                ray.wait(stops, num_returns=len(stops), timeout=STOP_TIMEOUT_S)
+        for actor in self._actors:
+            with contextlib.suppress(Exception):
+                ray.kill(actor, no_restart=True)
+        self._actors.clear()
+        ray.shutdown()
