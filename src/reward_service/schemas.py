@@ -15,6 +15,8 @@ PROTOCOL_VERSION = "1"
 IDENTITY_FIELDS = (
     "request_id", "sample_id", "group_id", "source_rank", "policy_version", "scorer_version", "idempotency_key",
 )  # fmt: skip
+# What every JSON and msgpack encoder can write.
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Request(BaseModel):
@@ -42,8 +44,8 @@ class ScoreItemRequest(_Request):
     request_id: str | None = None
     sample_id: str | None = None
     group_id: str | None = None
-    source_rank: int | None = None
-    policy_version: int | None = None
+    source_rank: Int64 | None = None
+    policy_version: Int64 | None = None
     scorer_version: str | None = None
     idempotency_key: str | None = Field(
         None, description="Equal keys are scored once, also while the first answer is still being computed."

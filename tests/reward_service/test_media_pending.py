@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import simplejpeg
 from PIL import Image, PngImagePlugin
 
 from reward_service.errors import BadMedia
@@ -56,6 +57,15 @@ def test_jpeg_is_decoded_without_a_buffer_of_its_size() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 64_000 < pending.nbytes
+
+
+def test_a_codec_that_fills_less_than_the_buffer_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pixels of an older picture in a recycled buffer never pass for a part of a new one."""
+    blob = encode(picture(64, 48), "JPEG")
+    expected = decode(blob)
+    smaller = np.zeros((8, 8, 3), np.uint8)
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", lambda *_, **__: smaller)
+    assert decode(blob) == expected
 
 
 def test_one_thread_decodes_and_the_others_are_told() -> None:

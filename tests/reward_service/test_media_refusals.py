@@ -49,11 +49,6 @@ def png(width: int, height: int, *chunks: bytes, depth: int = 8, colour: int = 2
     return HEADER + header + b"".join(chunks) + chunk(b"IEND", b"")
 
 
-def patched(blob: bytes, old: bytes, new: bytes) -> bytes:
-    assert blob.count(old) == 1
-    return blob.replace(old, new)
-
-
 def jpeg_frame(*, marker: int = 0xC0, precision: int = 8, components: int = 3) -> bytes:
     """A JPEG whose frame header is rewritten."""
     blob = encode(ramp(), "JPEG")
@@ -67,6 +62,15 @@ def jpeg_frame(*, marker: int = 0xC0, precision: int = 8, components: int = 3) -
         + bytes([components])
         + blob[at + 10 :]
     )
+
+
+def tiff16(tag: int, new: int) -> bytes:
+    """A 16-bit grey TIFF in which one short tag is rewritten."""
+    blob = encode(Image.new("I;16", (8, 8)), "TIFF")
+    entry = struct.pack("<HHI", tag, 3, 1)
+    assert blob.count(entry) == 1
+    at = blob.index(entry) + 8
+    return blob[:at] + struct.pack("<I", new) + blob[at + 4 :]
 
 
 def many_scans() -> bytes:
@@ -85,6 +89,11 @@ REFUSED = {
     "rubbish": (b"\x01\x02\x03\x04", "begins with 01 02 03 04"),
     "GIF, animated": (frames("GIF", 12), "animated GIF with 12 frames; send one frame, or the clip as video"),
     "GIF, very animated": (frames("GIF", 2)[:-1] * 1001, "animated GIF with"),
+    "GIF, frame past its canvas": (
+        b"GIF89a\4\0\4\0" + frames("GIF", 1)[10:],
+        "does not fit its canvas of 4 × 4",
+    ),
+    "GIF, no frame": (frames("GIF", 1)[:13] + b";", "without a frame"),
     "PNG, animated": (frames("PNG", 3), "animated PNG with 3 frames"),
     "WebP, animated": (frames("WEBP", 4), "animated WebP with 4 frames"),
     "TIFF, pages": (frames("TIFF", 2), "several pages"),
@@ -92,6 +101,8 @@ REFUSED = {
     "TIFF, float": (encode(ramp("F"), "TIFF"), "'F' is not accepted; convert it to 8-bit"),
     "TIFF, 32 bits": (encode(ramp("I"), "TIFF"), "'I' is not accepted"),
     "TIFF, Lab": (encode(ramp().convert("LAB"), "TIFF"), "'LAB' is not accepted"),
+    "TIFF, 12 bits": (tiff16(258, 12), "12-bit samples"),
+    "TIFF, white is 0": (tiff16(262, 0), "white as 0"),
     "TIFF, fax": (encode(ramp("1"), "TIFF", compression="group4"), "compression 4 is not accepted"),
     "TIFF, JPEG": (encode(ramp(), "TIFF", compression="jpeg"), "compression 7 is not accepted"),
     "JPEG, lossless": (jpeg_frame(marker=0xC3), "lossless or hierarchical"),
@@ -111,7 +122,7 @@ REFUSED = {
     "PPM, 10 bits": (b"P6 1 1 1023 " + bytes(6), "maximum of 1023; accepted are 255"),
     "PPM, no maximum": (b"P5 1 1 ", "maximum of none; accepted are 255 and 65535"),
     "PFM": (b"Pf 1 1 -1.0\n" + bytes(4), "32-bit samples"),
-    "AVIF": (encode(ramp(), "AVIF"), "this is an AVIF picture"),
+    "AVIF": (b"\0\0\0\x20ftypavif" + bytes(20), "this is an AVIF picture"),
     "HEIF": (b"\0\0\0\x18ftypheic" + bytes(12), "this is a HEIF picture"),
     "JPEG 2000": (encode(ramp(), "JPEG2000"), "this is a JPEG 2000 picture"),
     "EPS": (encode(ramp(), "EPS"), "this is PostScript"),
@@ -241,12 +252,13 @@ def test_files_of_countless_parts_are_refused() -> None:
 
 def test_a_file_that_states_two_sizes_is_refused() -> None:
     """Where the codec sees another size than the header that was checked, nothing is decoded."""
+    pixels = chunk(b"IDAT", zlib.compress(bytes(100_000)))
+    for second in ((9, 8), (8, 9), (4, 4), (90_000, 90_000)):
+        with pytest.raises(BadMedia, match="states two sizes"):
+            decode(png(8, 8, png(*second)[8:33], pixels))
     small, large = encode(ramp(size=(8, 8)), "JPEG"), encode(ramp(size=(80, 80)), "JPEG")
-    at = small.index(b"\xff\xc0")
-    for blob in (
-        small[:at] + large[large.index(b"\xff\xc0") :][:19] + small[at:],
-        small[: at + 19] + large[large.index(b"\xff\xc0") :][:19] + small[at + 19 :],
-    ):
+    at, frame = small.index(b"\xff\xc0"), large[large.index(b"\xff\xc0") :][:19]
+    for blob in (small[:at] + frame + small[at:], small[: at + 19] + frame + small[at + 19 :]):
         with pytest.raises(BadMedia):
             decode(blob)
 

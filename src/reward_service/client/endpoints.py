@@ -42,12 +42,12 @@ class Endpoints:
         return len(self._all)
 
     def pick(self, now: float, avoid: Endpoint | None = None) -> Endpoint:
-        """The best URL now; *avoid*, which has just failed the caller, only when the others rest too."""
+        """The best URL now, or the first to wake if all rest; *avoid* comes after its equals."""
 
-        def cost(endpoint: Endpoint) -> tuple[bool, bool, float, int, int]:
+        def cost(endpoint: Endpoint) -> tuple[bool, float, bool, int, int]:
             resting = endpoint.resting(now)
             until = endpoint.rest_until if resting else 0.0
-            return (resting, endpoint is avoid, until, endpoint.in_flight, endpoint.last_used)
+            return (resting, until, endpoint is avoid, endpoint.in_flight, endpoint.last_used)
 
         return min(self._all, key=cost)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import ctypes
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -33,7 +32,7 @@ class Portal:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        # Not the policy's loop: uvloop's does not survive fork, and nothing here needs it.
+        # Not the policy's loop: what the trainer runs on must not matter here.
         self.loop = asyncio.SelectorEventLoop()
         self.resources: set[Resource] = set()
         self._thread = threading.Thread(target=self._run, name="reward-client", daemon=True)
@@ -83,6 +82,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.portal: Portal | None = None
+        self.orphans: list[Portal] = []
         self.renew_locks()
 
     def renew_locks(self) -> None:
@@ -115,10 +115,9 @@ def _forget_in_child() -> None:
     # Another thread of the parent may have held them.
     _process.renew_locks()
     if _process.portal is not None:
-        # The parent's loop and sockets live on in it. Finalising the copies here would wake that loop, shut
-        # down TLS on shared sockets and warn about unclosed sessions, so they are never freed: one leaked
-        # reference puts them out of reach of the interpreter's clean-up.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_process.portal))
+        # The parent uses the loop and the sockets behind these copies: finalising them here would wake that
+        # loop and warn about unclosed sessions, so they stay referenced.
+        _process.orphans.append(_process.portal)
         _process.portal = None
 
 

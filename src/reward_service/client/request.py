@@ -185,8 +185,11 @@ def _identity(request: RewardRequest, where: str) -> dict[str, str | int]:
         if number is None:
             continue
         try:
-            fields[name] = operator.index(number)
+            whole = operator.index(number)
         except TypeError:
             raise TypeError(f"{where}.{name}: must be an int, not {number!r}") from None
+        if not -(2**63) <= whole < 2**63:
+            raise ValueError(f"{where}.{name}: {number} does not fit into 64 bits")
+        fields[name] = whole
     fields.setdefault("idempotency_key", uuid.uuid4().hex)
     return fields

@@ -7,17 +7,18 @@ that a request of any size passes through a bounded arena and nothing can wait f
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reward_service.errors import BadMedia, ItemError
 from reward_service.gateway.arena import Arena
 from reward_service.gateway.encode import fragment, to_json
+from reward_service.gateway.threads import Threads
 from reward_service.gateway.work import RemoteForm, Work
 from reward_service.media import PendingImage, check_video, decode_base64, open_image, resolve_video_path
 from reward_service.schemas import ScoreItemRequest, Turn
@@ -98,22 +99,14 @@ class Intake:
 
     def __init__(self, arena: Arena, threads: int, rules: MediaRules) -> None:
         self.arena = arena
+        # Parsing of large bodies runs there too.
+        self.threads = Threads(threads, "decode")
         self._rules = rules
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self._thread_count = threads
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._active = 0
         # Guards the users, offsets and sharing of blocks.
         self._lock = threading.Lock()
-
-    def close(self) -> None:
-        """Let running decodes end."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    @property
-    def pool(self) -> ThreadPoolExecutor:
-        """The decode threads; parsing of large bodies runs there too."""
-        return self._pool
 
     async def prepare(
         self, items: Sequence[tuple[int, ScoreItemRequest, Work]], ready: Callable[[list[Work]], None]
@@ -126,7 +119,7 @@ class Intake:
         shared = _Shared(keep=len(todo) > 1)
         self._active += 1
         try:
-            count = min(len(todo), max(1, 2 * self._threads // self._active))
+            count = min(len(todo), max(1, 2 * self._thread_count // self._active))
             size = -(-len(todo) // count)
             chunks = [_Chunk(todo[start : start + size], shared) for start in range(0, len(todo), size)]
             if len(chunks) == 1:
@@ -139,10 +132,9 @@ class Intake:
         return next((item.failure for item in todo if item.failure is not None), None)
 
     async def _run(self, chunk: _Chunk, ready: Callable[[list[Work]], None]) -> None:
-        loop = asyncio.get_running_loop()
         while chunk.position < len(chunk.items):
             start = chunk.position
-            await loop.run_in_executor(self._pool, self._work_on, chunk)
+            await self.threads.run(functools.partial(self._work_on, chunk))
             self._hand_over(chunk.items[start : chunk.position], ready)
             if chunk.first_in_line:
                 chunk.first_in_line = False

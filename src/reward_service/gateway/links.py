@@ -12,6 +12,7 @@ import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from reward_service.gateway.arena import Arena
 from reward_service.gateway.encode import InlineEncoder, SharedMemoryEncoder
@@ -63,8 +64,8 @@ class _Peer(asyncio.Protocol):
         self._link: ScorerLink | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports do not derive from asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._frames.feed(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -110,17 +111,20 @@ def _turn_problem(turn: Turn, limits: LimitsConfig) -> str | None:
 
 
 def _check_metadata(index: int, metadata: dict[str, Any], most: int) -> None:
-    """Bound the nesting, without recursion: a scorer may well recurse."""
+    """Bound the nesting, without recursion (a scorer may well recurse), and refuse what JSON cannot hold."""
     level: list[Any] = [metadata]
     for _ in range(most):
         deeper: list[Any] = []
         for value in level:
             if isinstance(value, dict):
+                if not all(isinstance(key, str) for key in value):
+                    raise Unprocessable(f"requests[{index}].metadata: a key is no text; metadata is JSON")
                 deeper += value.values()
             elif isinstance(value, list):
                 deeper += value
-            elif isinstance(value, bytes):
-                raise Unprocessable(f"requests[{index}].metadata: raw bytes; metadata is JSON")
+            elif value is not None and not isinstance(value, (str, int, float)):
+                kind = type(value).__name__
+                raise Unprocessable(f"requests[{index}].metadata: a value of type {kind}; metadata is JSON")
         if not deeper:
             return
         level = deeper
@@ -151,5 +155,8 @@ def fingerprint(item: ScoreItemRequest) -> bytes:
             digest.update(data or b"")
     rest = {name: getattr(item, name) for name in IDENTITY_FIELDS[:-1]}
     rest |= {"required_rewards": item.required_rewards, "metadata": item.metadata}
-    digest.update(orjson.dumps(rest, default=str, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS))
+    try:
+        digest.update(orjson.dumps(rest, option=orjson.OPT_SORT_KEYS))
+    except TypeError:  # an integer beyond 64 bits in the metadata
+        digest.update(json.dumps(rest, sort_keys=True).encode())
     return digest.digest()

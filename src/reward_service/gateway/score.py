@@ -32,10 +32,11 @@ log = logging.getLogger(__name__)
 # Bodies up to this size are parsed on the event loop: handing them over costs more than parsing them.
 INLINE_PARSE_BYTES = 128 * 1024
 # Most requests are over before it pays to watch for a client that leaves.
-WATCH_AFTER_S = 0.05
+WATCH_AFTER_S = 0.2
 # What is read and thrown away of a body that is too large, so that the client sees the answer.
 DISCARD_BYTES = 1 << 30
 DISCARD_S = 10.0
+_TOO_SLOW = "the body is too slow"
 
 
 class ClientGone(Exception):
@@ -134,15 +135,22 @@ class _Exchange:
         if declared > limit:
             raise TooLarge(f"a body of {declared} bytes; at most {limit} (limits.max_body_bytes): send it in parts")
         # A body counts twice: as it arrives, and parsed.
-        self._budget_wanted = 2 * (declared if declared >= 0 else limit)
+        wanted = 2 * (declared if declared >= 0 else limit)
         timeout = self._gateway.config.server.score_timeout_s
+        task = asyncio.current_task()
+        assert task is not None
+        late = asyncio.get_running_loop().call_later(timeout, task.cancel, _TOO_SLOW)
         try:
-            async with asyncio.timeout(timeout):
-                await self._gateway.bodies.acquire(self._budget_wanted)
-                self._budget = self._budget_wanted
-                return await self._receive_all(limit)
-        except TimeoutError:
+            await self._gateway.bodies.acquire(wanted)
+            self._budget = wanted
+            return await self._receive_all(limit)
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args != (_TOO_SLOW,):
+                raise
+            task.uncancel()
             raise Unavailable(f"the body could not be taken in within {timeout:g} s: the server is busy") from None
+        finally:
+            late.cancel()
 
     async def _receive_all(self, limit: int) -> bytes:
         parts: list[bytes] = []
@@ -165,7 +173,7 @@ class _Exchange:
         parse = functools.partial(parse_body, raw, kind, self._gateway.rules)
         if len(raw) <= INLINE_PARSE_BYTES:
             return parse()
-        return await asyncio.get_running_loop().run_in_executor(self._gateway.intake.pool, parse)
+        return await self._gateway.intake.threads.run(parse)
 
     def _check_room(self, request: ScoreRequest) -> None:
         counts: dict[str, int] = {}

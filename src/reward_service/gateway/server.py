@@ -18,6 +18,7 @@ from reward_service.config import ServiceConfig
 from reward_service.errors import ConfigError
 from reward_service.gateway.app import GatewayApp
 from reward_service.gateway.health import FAILED, STARTING, status_of
+from reward_service.gateway.heap import keep_freed_memory
 from reward_service.gateway.replica import Replica
 from reward_service.gateway.service import Gateway, replica_specs
 from reward_service.workers.actor import Endpoint
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 def serve(config: ServiceConfig) -> int:
     """Serve until SIGTERM or Ctrl-C; raises ConfigError when the config cannot work here."""
+    keep_freed_memory()
     listener = bind(config)
     cluster = RayCluster(config)
     try:
@@ -71,8 +73,9 @@ async def _serve(config: ServiceConfig, cluster: RayCluster, listener: socket.so
     tcp_host = None if cluster.is_local else await asyncio.to_thread(cluster.node_address)
     await gateway.start(tcp_host)
     options = uvicorn.Config(
-        GatewayApp(gateway), log_config=None, access_log=False, lifespan="off", timeout_keep_alive=75, backlog=4096
-    )
+        GatewayApp(gateway), log_config=None, access_log=False, lifespan="off", timeout_keep_alive=75, backlog=4096,
+        proxy_headers=False, date_header=False, server_header=False,
+    )  # fmt: skip
     server = _Uvicorn(options)
     serving = asyncio.create_task(server.serve([listener]))
     ready = asyncio.create_task(_announce(gateway, config, listener))

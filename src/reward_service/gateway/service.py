@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from reward_service.config import RewardConfig, ServiceConfig
+from reward_service.gateway import heap
 from reward_service.gateway.admission import ByteBudget
 from reward_service.gateway.arena import Arena
 from reward_service.gateway.group import RewardGroup
@@ -59,7 +60,7 @@ class Gateway:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         self.links.close()
-        await asyncio.to_thread(self.intake.close)
+        await asyncio.to_thread(self.intake.threads.close)
         self.arena.close()
 
     def entered(self) -> None:
@@ -96,8 +97,8 @@ class Gateway:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(TRIM_EVERY_S)
-            if not self.requests:
-                self.arena.trim()
+            if not self.requests and self.arena.trim():
+                heap.trim()
 
 
 def replica_specs(config: ServiceConfig, token: str, gateways: tuple[Address, ...] = ()) -> list[ReplicaSpec]:

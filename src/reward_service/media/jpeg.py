@@ -49,7 +49,7 @@ def read_header(blob: bytes) -> Header:
             raise BadMedia("JPEG without a picture: it ends before the first scan")
         if marker in _FRAMES or marker in _REFUSED_FRAMES:
             frame_marker, frame = marker, at
-        elif marker == _APP1 and orientation == 1 and blob[at + 4 : at + 10] == b"Exif\0\0":
+        elif marker == _APP1 and blob[at + 4 : at + 10] == b"Exif\0\0":
             orientation = exif_orientation(blob[at + 10 : at + 2 + (blob[at + 2] << 8 | blob[at + 3])])
         at += 2 + (blob[at + 2] << 8 | blob[at + 3])
     raise BadMedia(f"JPEG without a picture in its first {_MAX_SEGMENTS:,} segments")

@@ -5,8 +5,8 @@ This module runs in scorer processes: standard library and Pillow, Python 3.10.
 
 from __future__ import annotations
 
-import io
 import mmap
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,12 +34,10 @@ class Media:
         from PIL import Image
 
         if ref[0] == "b":
-            from reward_service.pictures import decode_rgb
-
-            return decode_rgb(blob[ref[1] : ref[1] + ref[2]])
+            return _decode(blob[ref[1] : ref[1] + ref[2]])
         _, offset, width, height = ref
         pixels = self._view(offset, width * height * 3)
-        return Image.frombuffer("RGB", (width, height), pixels, "raw", "RGB", 0, 1)
+        return Image.frombuffer("RGB", (width, height), pixels, "raw", "RGB", 0, 1)  # type: ignore[arg-type]
 
     def video(self, ref: list[Any] | None, blob: bytes) -> bytes | Path | None:
         """The encoded file: its bytes (a copy), or the path of a file on this node."""
@@ -55,6 +53,18 @@ class Media:
         if self._arena is None:
             raise RuntimeError("the gateway sent a shared-memory reference over a connection without one")
         return self._arena[offset : offset + length]
+
+
+def _decode(blob: bytes) -> PILImage:
+    """The same pixels as the gateway's: the same code, and the gateway has checked the bounds."""
+    from PIL import Image
+
+    from reward_service.media.image import open_image
+
+    pending = open_image(blob, max_pixels=sys.maxsize)
+    pixels = bytearray(pending.nbytes)
+    pending.decode_into(memoryview(pixels))
+    return Image.frombuffer("RGB", (pending.width, pending.height), pixels, "raw", "RGB", 0, 1)
 
 
 class LazyTurn(Sequence[Any]):

@@ -37,7 +37,11 @@ class ProtocolError(Exception):
 
 def pack(message: Message | bytes, blob: bytes = b"") -> bytes:
     """One frame; *message* is a dict, or JSON that is already encoded."""
-    body = message if isinstance(message, bytes) else json.dumps(message, allow_nan=False).encode()
+    if isinstance(message, bytes):
+        body = message
+    else:
+        # What an exception says may hold lone surrogates (from file names), which are no Unicode text.
+        body = json.dumps(message, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace")
     return HEADER.pack(len(body), len(blob)) + body + blob
 
 
@@ -75,7 +79,11 @@ class FrameBuffer:
 def decode(raw: bytes) -> Message:
     """The JSON object in *raw*; raises ProtocolError for anything else."""
     try:
-        message = loads(raw)
+        try:
+            message = loads(raw)
+        except ValueError:
+            # Metadata may hold NaN beside integers beyond 64 bits: json takes what orjson refuses.
+            message = json.loads(raw)
     except ValueError as error:
         raise ProtocolError(f"not JSON: {error}") from error
     if not isinstance(message, dict):

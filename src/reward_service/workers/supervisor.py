@@ -32,6 +32,12 @@ STOP_GRACE_S = 10.0
 STDERR_LINES = 40
 STDERR_LINE_CHARS = 1_000
 LINK_RETRY_S = 0.5
+# Pillow and glibc then reuse the memory of pictures instead of having the kernel clear it for each one.
+DEFAULT_ENV = {
+    "PILLOW_BLOCKS_MAX": "8",
+    "MALLOC_MMAP_THRESHOLD_": "33554432",
+    "MALLOC_TRIM_THRESHOLD_": "268435456",
+}
 
 
 class Supervisor:
@@ -120,7 +126,7 @@ class Supervisor:
             process = await asyncio.create_subprocess_exec(
                 python, "-u", BOOTSTRAP, str(status_w),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-                pass_fds=[status_w], env={**os.environ, **self.spec.env}, limit=1 << 20, start_new_session=True,
+                pass_fds=[status_w], env={**DEFAULT_ENV, **os.environ, **self.spec.env}, limit=1 << 20, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             os.close(status_r)

@@ -34,6 +34,7 @@ IMAGE = b"image"
         (RewardRequest([("a", IMAGE)], ["clip"], metadata={"x": object()}), TypeError, "metadata"),
         (RewardRequest([("a", IMAGE)], ["clip"], sample_id=1), TypeError, "sample_id"),
         (RewardRequest([("a", IMAGE)], ["clip"], source_rank="0"), TypeError, "source_rank"),
+        (RewardRequest([("a", IMAGE)], ["clip"], policy_version=2**63), ValueError, "64 bits"),
         (RewardRequest([("a", 3.5)], ["clip"]), TypeError, "float"),
         ({"history": []}, TypeError, "RewardRequest"),
     ],

@@ -165,7 +165,10 @@ def test_float_tensors_are_clamped_and_rounded(arriving, bfloat16):
     wild = np.full((3, 4, 4), 7.0, np.float32)
     wild[:, 0] = -3.0
     wild[:, 1] = np.inf
-    first, second = arriving(Tensor(ramp, bfloat16=bfloat16), Tensor(wild), image_format="PNG")
+    between = (np.array([10.4, 10.6], np.float32) / 255).reshape(1, 1, 2)
+    tensors = [Tensor(ramp, bfloat16=bfloat16), Tensor(wild), Tensor(between)]
+    first, second, third = arriving(*tensors, image_format="PNG")
+    assert pixels(third)[0, :, 0].tolist() == [10, 11]
     assert (pixels(first)[:, :, 0].ravel() == np.arange(256)).all()
     assert pixels(second)[:, 0, 0].tolist() == [0, 255, 255, 255]
 

@@ -115,18 +115,27 @@ def test_after_its_rest_one_request_probes():
     assert endpoints.pick(2.0) is other
 
 
-def test_when_all_rest_the_first_to_wake_is_asked_but_not_the_one_that_just_failed():
-    """A rest guides the choice and never blocks it."""
+def test_when_all_rest_the_first_to_wake_is_asked():
+    """A rest guides the choice and never blocks it; waiting for the shortest one costs the least."""
     endpoints = Endpoints(["http://a", "http://b", "http://c"])
-    a = endpoints.pick(0.0)
-    failed(endpoints, a, 0.0, asked_s=5.0)
-    b = endpoints.pick(0.0)
-    failed(endpoints, b, 0.0, asked_s=50.0)
-    c = endpoints.pick(0.0)
-    failed(endpoints, c, 0.0, asked_s=20.0)
-    assert len({a, b, c}) == 3
-    assert endpoints.pick(1.0) is a
-    assert endpoints.pick(1.0, avoid=a) is c
+    rested = []
+    for asked in (5.0, 50.0, 20.0):
+        rested.append(endpoints.pick(0.0))
+        failed(endpoints, rested[-1], 0.0, asked_s=asked)
+    assert len(set(rested)) == 3
+    assert endpoints.pick(1.0) is rested[0]
+    assert endpoints.pick(1.0, avoid=rested[0]) is rested[0]
+    assert endpoints.pick(25.0, avoid=rested[0]) is rested[2]
+
+
+def test_the_url_that_just_failed_comes_last_among_equals():
+    """Also when its server asked for no pause at all."""
+    endpoints = Endpoints(["http://a", "http://b"])
+    first = endpoints.pick(0.0)
+    other = endpoints.pick(0.0, avoid=first)
+    assert other is not first
+    endpoints.started(other, 9)
+    assert endpoints.pick(0.0, avoid=first) is other
 
 
 @given(items=st.lists(st.integers(1, 9), min_size=1, max_size=40))

@@ -132,6 +132,29 @@ def test_a_fork_gets_its_own_loop_and_sockets(server):
     assert before.port == after.port != child.port
 
 
+def test_a_child_may_drop_what_it_inherited(server):
+    """Collecting the copy of the parent's client warns about nothing and does not disturb the parent."""
+    out = finished(
+        script(
+            """
+            import gc
+            client = RewardClient(url)
+            client.score(ask("a"))
+            child = os.fork()
+            if child == 0:
+                del client
+                gc.collect()
+                sys.exit(0)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            client.score(ask("b"))
+            """,
+            server.url,
+        )
+    )
+    assert out == ["0"]
+    assert len({post.port for post in server.posts}) == 1
+
+
 def test_a_fork_during_a_call_and_a_child_that_never_calls(server):
     """The child of a busy parent can score, and one that does nothing exits quietly."""
     server.faults.append(Fault(gate=True))
@@ -172,6 +195,18 @@ def test_an_open_client_at_exit_is_silent(server):
         )
     )
     assert out == ["4.0"]
+
+
+def test_the_background_thread_ends_before_the_interpreter(server):
+    """Handlers that were registered before the import run last, and find no thread of ours."""
+    source = "import atexit, threading\n"
+    source += "atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))\n"
+    source += "from reward_service.client import RewardClient\nimport sys\n"
+    source += "print(RewardClient(sys.argv[1]).rewards())"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", source, server.url], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout.splitlines(), done.stderr) == (["['clip', 'ocr']", "['MainThread']"], "")
 
 
 def test_a_dropped_client_closes_its_connections():
@@ -224,11 +259,13 @@ def test_ctrl_c_ends_a_blocking_call_and_its_post(server):
             client.score(ask("a"))
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-        print(client.score(ask("four"))[0]["clip"]["clip"])
+        print(client.score(ask("four"))[0]["clip"]["clip"], flush=True)
+        sys.stdin.readline()
         """,
         server.url,
     )
     server.wait_for(lambda s: len(s.posts) == 1)
     os.kill(process.pid, signal.SIGINT)
+    # Before the process ends, which would close every connection anyway.
     server.wait_for(lambda s: s.aborted == 1 and len(s.posts) == 2)
     assert finished(process) == ["interrupted", "4.0"]

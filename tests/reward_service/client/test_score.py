@@ -93,7 +93,6 @@ def test_the_whole_request_arrives(server, picture):
     first, second, third = sent.pop("history")
     assert set(first) == {"text", "image_b64"}
     assert set(second) == {"text", "video_b64"}
-    assert server.posts[0].requests is not None
     assert third["video_path"] == "/clips/a.mp4"
     assert sent == {
         "required_rewards": ["clip", "ocr"],
@@ -253,6 +252,7 @@ def test_msgpack_carries_raw_bytes_both_ways(server, picture):
         answer = client.score_detailed([request], aggregation={})
     post = server.posts[0]
     assert post.headers["Content-Type"] == "application/x-msgpack"
+    assert post.headers["Accept"].startswith("application/x-msgpack")
     assert post.requests[0]["history"] == [{"text": "four", "image": file, "video": b"\x00video"}]
     assert post.requests[0]["metadata"] == {"k": {"n": 1}}
     assert answer.results == [{"clip": {"clip": 4.0}}]

@@ -1,0 +1,132 @@
+"""The yardstick: the same parsing, decoding and scoring in one process, without HTTP, queues or processes.
+
+    python benchmarks/direct.py --rewards noop,sleep --seconds 4 BODY.json …
+
+Prints one line of JSON per run: for both codecs and for one and two threads, items per second and CPU
+milliseconds per item, as medians over rounds that take turns. Codec ``pil`` is Pillow with the standard library's
+base64; ``simplejpeg`` is simplejpeg with pybase64, which are the same pixels in less time.
+
+With two threads, a request's images are shared out between them, then its rewards. A request of one item leaves
+nothing to share out; there, two threads take whole requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pybase64
+import simplejpeg
+from PIL import Image
+
+from reward_service.config import load_config
+from reward_service.scorers.base import BaseScorer, ScoreItem
+from reward_service.scorers.registry import get_scorer_cls
+
+CONFIG = Path(__file__).with_name("config.yaml")
+LEAST_ROUNDS = 3
+# Requests of one item per round: a round is then long enough to be timed with two threads.
+REQUESTS_PER_ROUND = 16
+
+Decode = Callable[[str], Image.Image]
+Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
+
+def with_pil(text: str) -> Image.Image:
+    """base64 and JPEG with what everybody has."""
+    return Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB")
+
+
+def with_simplejpeg(text: str) -> Image.Image:
+    """base64 and JPEG with the fastest packages known."""
+    return Image.fromarray(simplejpeg.decode_jpeg(pybase64.b64decode(text, validate=True)))
+
+
+CODECS: dict[str, Decode] = {"pil": with_pil, "simplejpeg": with_simplejpeg}
+
+
+def scorers_of(config: Path, names: Sequence[str]) -> list[BaseScorer]:
+    """The scorers of the rewards *names* in *config*, built as the service builds them."""
+    rewards = {reward.name: reward for reward in load_config(config).rewards}
+    return [get_scorer_cls(rewards[name].scorer)(**rewards[name].params) for name in names]
+
+
+def score_one(raw: bytes, decode: Decode, scorers: Sequence[BaseScorer], share_out: Map) -> None:
+    """One request from bytes to scores."""
+    turns = [request["history"][0] for request in orjson.loads(raw)["requests"]]
+    images = list(share_out(lambda turn: decode(turn["image_b64"]), turns))
+    items = [ScoreItem(history=[(turn["text"], image)]) for turn, image in zip(turns, images, strict=True)]
+    scores = list(share_out(lambda scorer: scorer.score(items), scorers))
+    if any(len(of_one) != len(items) for of_one in scores):
+        raise RuntimeError("a scorer answered with another number of results than items")
+
+
+def measure(
+    raws: Sequence[bytes], scorers: Sequence[BaseScorer], seconds: float
+) -> dict[str, dict[str, Any]]:
+    """Rounds of every codec and thread count in turn, for about *seconds* and at least `LEAST_ROUNDS` rounds."""
+    items = len(orjson.loads(raws[0])["requests"])
+    batch = [raws[number % len(raws)] for number in range(REQUESTS_PER_ROUND if items == 1 else 1)]
+    walls: dict[tuple[str, int], list[float]] = {
+        (codec, threads): [] for codec in CODECS for threads in (1, 2)
+    }
+    cpus: dict[tuple[str, int], list[float]] = {variant: [] for variant in walls}
+    with ThreadPoolExecutor(2) as pool:
+        until, rounds = time.perf_counter() + seconds, 0
+        while rounds <= LEAST_ROUNDS or time.perf_counter() < until:
+            if items > 1:
+                batch = [raws[rounds % len(raws)]]
+            for codec, threads in walls:
+                wall, cpu = _round(batch, CODECS[codec], scorers, pool if threads == 2 else None)
+                # The first round pays for first calls.
+                if rounds:
+                    walls[codec, threads].append(wall / len(batch) / items)
+                    cpus[codec, threads].append(cpu / len(batch) / items)
+            rounds += 1
+    found: dict[str, dict[str, Any]] = {codec: {} for codec in CODECS}
+    for (codec, threads), values in walls.items():
+        found[codec][str(threads)] = {
+            "item_s": round(1 / statistics.median(values), 1),
+            "cpu_ms": round(1e3 * statistics.median(cpus[codec, threads]), 3),
+        }
+    return found
+
+
+def _round(
+    batch: Sequence[bytes], decode: Decode, scorers: Sequence[BaseScorer], pool: ThreadPoolExecutor | None
+) -> tuple[float, float]:
+    cpu, wall = time.process_time(), time.perf_counter()
+    if pool is None:
+        for raw in batch:
+            score_one(raw, decode, scorers, map)
+    elif len(batch) > 1:
+        for _ in pool.map(lambda raw: score_one(raw, decode, scorers, map), batch):
+            pass
+    else:
+        score_one(batch[0], decode, scorers, pool.map)
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def main() -> None:
+    """Measure the body files given."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("bodies", nargs="+", type=Path, help="files with one request body each")
+    parser.add_argument("--rewards", required=True, help="names from the config, with commas")
+    parser.add_argument("--config", type=Path, default=CONFIG)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    args = parser.parse_args()
+    scorers = scorers_of(args.config, args.rewards.split(","))
+    print(json.dumps(measure([path.read_bytes() for path in args.bodies], scorers, args.seconds)))
+
+
+if __name__ == "__main__":
+    main()
