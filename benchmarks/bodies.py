@@ -55,10 +55,9 @@ def _photographs() -> list[Image.Image]:
     try:
         import skimage
     except ImportError as error:
-        message = (
+        raise ImportError(
             "the benchmark's photographs are scikit-image's; install it: pip install 'reward-service[dev]'"
-        )
-        raise ImportError(message) from error
+        ) from error
     folder = Path(skimage.__file__).parent / "data"
     return [Image.open(folder / name).convert("RGB") for name in SOURCES]
 
@@ -74,7 +73,7 @@ def build(shape: Shape, folder: Path) -> list[Body]:
 
 def _body(shape: Shape, files: list[bytes], rng: random.Random, path: Path) -> Body:
     texts = [f"a photograph, variant {rng.randrange(10**6)}" for _ in range(shape.items)]
-    # All different within a request: a service may well decode equal images once, and the direct loop does not.
+    # All different within a request: a service may decode equal images once, the direct loop does not.
     images = rng.sample(files, shape.items)
     requests = [
         {

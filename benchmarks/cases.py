@@ -77,9 +77,7 @@ def parse_cases(text: str) -> list[Case]:
         match = re.fullmatch(r"([a-z])(\d{1,4}|\*)", part.strip())
         if match is None or match[1] not in SHAPES or match[2] in ("0", "00"):
             known = "; ".join(f"{shape.letter} = {shape.title}" for shape in SHAPES.values())
-            raise ValueError(
-                f"no case {part!r}; give a shape and callers, such as n64 or x*. Shapes: {known}"
-            )
+            raise ValueError(f"no case {part!r}; give shape and callers, such as n64 or x*. Shapes: {known}")
         callers = SWEEP if match[2] == "*" else (int(match[2]),)
         cases += [Case(SHAPES[match[1]], count) for count in callers]
     return list(dict.fromkeys(cases))

@@ -2,12 +2,12 @@
 
     python benchmarks/direct.py --rewards noop,sleep --seconds 4 BODY.json …
 
-Prints one line of JSON per run: for both codecs and for one and two threads, items per second and CPU
-milliseconds per item, as medians over rounds that take turns. Codec ``pil`` is Pillow with the standard library's
-base64; ``simplejpeg`` is simplejpeg with pybase64, which are the same pixels in less time.
+Prints one line of JSON: for both codecs, and for one and two threads, items per second and CPU milliseconds
+per item, as medians over rounds that take turns. Codec ``pil`` is Pillow with the standard library's base64;
+``simplejpeg`` is simplejpeg with pybase64: the same pixels in less time.
 
-With two threads, a request's images are shared out between them, then its rewards. A request of one item leaves
-nothing to share out; there, two threads take whole requests.
+With two threads, a request's images are shared out between them, then its rewards. A request of one item
+leaves nothing to share out; there, two threads take whole requests.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ LEAST_ROUNDS = 3
 REQUESTS_PER_ROUND = 16
 
 Decode = Callable[[str], Image.Image]
+# Codec, then threads, then what was measured.
+Figures = dict[str, dict[str, dict[str, float]]]
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
@@ -70,35 +72,28 @@ def score_one(raw: bytes, decode: Decode, scorers: Sequence[BaseScorer], share_o
         raise RuntimeError("a scorer answered with another number of results than items")
 
 
-def measure(
-    raws: Sequence[bytes], scorers: Sequence[BaseScorer], seconds: float
-) -> dict[str, dict[str, Any]]:
-    """Rounds of every codec and thread count in turn, for about *seconds* and at least `LEAST_ROUNDS` rounds."""
+def measure(raws: Sequence[bytes], scorers: Sequence[BaseScorer], seconds: float) -> Figures:
+    """Rounds of every codec and thread count in turn, for about *seconds* and at least `LEAST_ROUNDS`."""
     items = len(orjson.loads(raws[0])["requests"])
-    batch = [raws[number % len(raws)] for number in range(REQUESTS_PER_ROUND if items == 1 else 1)]
-    walls: dict[tuple[str, int], list[float]] = {
-        (codec, threads): [] for codec in CODECS for threads in (1, 2)
-    }
-    cpus: dict[tuple[str, int], list[float]] = {variant: [] for variant in walls}
+    per_round = REQUESTS_PER_ROUND if items == 1 else 1
+    variants = [(codec, threads) for codec in CODECS for threads in (1, 2)]
+    laps: dict[tuple[str, int], list[tuple[float, float]]] = {variant: [] for variant in variants}
     with ThreadPoolExecutor(2) as pool:
         until, rounds = time.perf_counter() + seconds, 0
         while rounds <= LEAST_ROUNDS or time.perf_counter() < until:
-            if items > 1:
-                batch = [raws[rounds % len(raws)]]
-            for codec, threads in walls:
-                wall, cpu = _round(batch, CODECS[codec], scorers, pool if threads == 2 else None)
-                # The first round pays for first calls.
-                if rounds:
-                    walls[codec, threads].append(wall / len(batch) / items)
-                    cpus[codec, threads].append(cpu / len(batch) / items)
+            batch = [raws[(rounds + number) % len(raws)] for number in range(per_round)]
+            for codec, threads in variants:
+                lap = _round(batch, CODECS[codec], scorers, pool if threads == 2 else None)
+                laps[codec, threads].append(lap)
             rounds += 1
-    found: dict[str, dict[str, Any]] = {codec: {} for codec in CODECS}
-    for (codec, threads), values in walls.items():
-        found[codec][str(threads)] = {
-            "item_s": round(1 / statistics.median(values), 1),
-            "cpu_ms": round(1e3 * statistics.median(cpus[codec, threads]), 3),
-        }
-    return found
+    # The first round pays for first calls.
+    figures = {variant: _figure(timed[1:], per_round * items) for variant, timed in laps.items()}
+    return {codec: {str(threads): figures[codec, threads] for threads in (1, 2)} for codec in CODECS}
+
+
+def _figure(laps: Sequence[tuple[float, float]], items: int) -> dict[str, float]:
+    wall, cpu = (statistics.median(values) / items for values in zip(*laps, strict=True))
+    return {"item_s": round(1 / wall, 1), "cpu_ms": round(1e3 * cpu, 3)}
 
 
 def _round(

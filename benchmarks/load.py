@@ -6,7 +6,7 @@ import asyncio
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,8 +16,10 @@ import uvloop
 from bodies import Body
 from cases import Case
 
-# After the last request is sent, answers are awaited for this long; what is left then is counted as unfinished.
+# After the last request is sent, answers are awaited for this long; what is left then is unfinished.
 DRAIN_S = 90.0
+# Requests before the clock starts.
+WARM_UP = 4
 JSON = {"Content-Type": "application/json"}
 
 
@@ -38,37 +40,42 @@ class Load:
         return asdict(self)
 
 
-def drive(url: str, case: Case, bodies: Sequence[Body], seconds: float, *, drain_s: float = DRAIN_S) -> Load:
-    """Send for *seconds*, then wait for the answers that are out.
+def drive(
+    url: str,
+    case: Case,
+    bodies: Sequence[Body],
+    seconds: float,
+    *,
+    clock_starts: Callable[[], None] = lambda: None,
+) -> Load:
+    """Send for *seconds*, then wait for the answers that are out; *clock_starts* is called after the warm-up.
 
-    An answer without a status of 200, a result per item, or a finite number for every reward is bad, and so is
-    one that belongs to another prompt; it counts for no throughput.
+    An answer without a status of 200, a result per item, or a number for every reward is bad, and so is one
+    that belongs to another prompt; it counts for no throughput.
     """
-    return uvloop.run(_Callers(url, case, bodies, seconds, drain_s).run())
+    return uvloop.run(_Callers(f"{url}/score", case, bodies).run(seconds, clock_starts))
 
 
 class _Callers:
-    def __init__(self, url: str, case: Case, bodies: Sequence[Body], seconds: float, drain_s: float) -> None:
-        self._url = f"{url}/score"
+    def __init__(self, url: str, case: Case, bodies: Sequence[Body]) -> None:
+        self._url = url
         self._case = case
         self._bodies = bodies
-        self._seconds = seconds
-        self._drain_s = drain_s
         self._sent = 0
         self._latencies: list[float] = []
         self._bad: Counter[str] = Counter()
 
-    async def run(self) -> Load:
+    async def run(self, seconds: float, clock_starts: Callable[[], None]) -> Load:
         # aiohttp would rather stream a large body; these are in memory already.
         warnings.filterwarnings("ignore", "Sending a large body", ResourceWarning)
         connector = aiohttp.TCPConnector(limit=0)
-        timeout = aiohttp.ClientTimeout(total=self._seconds + self._drain_s)
+        timeout = aiohttp.ClientTimeout(total=seconds + DRAIN_S)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-            # Connections and code paths are warm before the clock starts.
-            await asyncio.gather(*(self._one(session) for _ in range(min(self._case.callers, 4))))
+            await asyncio.gather(*(self._one(session) for _ in range(min(self._case.callers, WARM_UP))))
             self._latencies.clear()
+            clock_starts()
             cpu, began = time.process_time(), time.perf_counter()
-            await self._all(session, until=began + self._seconds)
+            await self._all(session, began + seconds)
             wall = time.perf_counter() - began
         return self._load(wall, time.process_time() - cpu)
 
@@ -78,7 +85,7 @@ class _Callers:
                 await self._one(session)
 
         tasks = [asyncio.create_task(caller()) for _ in range(self._case.callers)]
-        _, unfinished = await asyncio.wait(tasks, timeout=self._seconds + self._drain_s)
+        _, unfinished = await asyncio.wait(tasks, timeout=until + DRAIN_S - time.perf_counter())
         for task in unfinished:
             task.cancel()
         if unfinished:

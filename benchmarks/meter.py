@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 # Command lines of what Ray runs for itself; its workers are the replicas.
 RAY_DAEMONS = (
-    "raylet",
-    "gcs_server",
-    "ray/dashboard",
-    "runtime_env/agent",
-    "log_monitor",
-    "monitor.py",
-    "ray::IDLE",
-)
+    "raylet", "gcs_server", "ray/dashboard", "runtime_env/agent", "log_monitor", "monitor.py", "ray::IDLE",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,9 +36,10 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the gateway process, in MB. peak: highest resident size since `Meter.reset_peak`, shared pages included.
+    """Of the gateway process, in MB; shared pages included.
 
-    pss: resident now, each shared page divided by the processes that map it.
+    peak: highest resident size since `Meter.reset_peak`. pss: resident now, each shared page divided by the
+    number of processes that map it.
     """
 
     peak: float
@@ -91,6 +89,27 @@ def is_ray_daemon(process: psutil.Process) -> bool:
     """Whether Ray runs *process* for itself."""
     line = " ".join(process.cmdline())
     return any(word in line for word in RAY_DAEMONS)
+
+
+def own_cpu() -> float:
+    """CPU seconds of this process so far."""
+    return _seconds(psutil.Process())
+
+
+def machine() -> dict[str, Any]:
+    """Where and when this was measured; nothing that identifies a host."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": psutil.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 2**30),
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
 
 
 def _seconds(process: psutil.Process) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import shlex
@@ -21,6 +22,7 @@ import psutil
 import yaml
 from meter import Meter
 
+CONFIG = Path(__file__).with_name("config.yaml")
 OURS = "{python} -m reward_service --config {config}"
 READY_S = 180.0
 STOP_S = 40.0
@@ -38,6 +40,26 @@ class Service:
 
     url: str
     meter: Meter | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options that say which service is measured."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--server", default=OURS, metavar="CMD", help=f"what to start (default: {OURS})")
+    where.add_argument("--url", help="measure a service that runs already")
+    parser.add_argument("--pid", type=int, help="with --url: its gateway, if it is not the listener")
+    parser.add_argument("--config", type=Path, default=CONFIG, help="what to start it with")
+    parser.add_argument("--port", type=int, help="default: a free one")
+
+
+@contextlib.contextmanager
+def chosen(args: argparse.Namespace, folder: Path) -> Iterator[Service]:
+    """The service of `add_arguments`; raises NoService."""
+    if args.url is not None:
+        yield running(args.url, args.pid)
+        return
+    with started(args.server, args.config, port_or_free(args.port), folder) as service:
+        yield service
 
 
 def port_or_free(port: int | None) -> int:
@@ -59,7 +81,7 @@ def port_or_free(port: int | None) -> int:
 def started(command: str, config: Path, port: int, folder: Path) -> Iterator[Service]:
     """Run *command* with {python}, {config} and {port} filled in, until the block ends.
 
-    {config} is a copy of *config* with the port in it. Raises NoService when nothing becomes ready on the port.
+    {config} is a copy of *config* with the port in it. Raises NoService when nothing becomes ready there.
     """
     copy = folder / config.name
     document = yaml.safe_load(config.read_text(encoding="utf-8"))
@@ -91,7 +113,7 @@ def running(url: str, pid: int | None) -> Service:
 
 
 def await_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until ``GET /health`` is 200, or 404 for a server that has none; NoService with the log's end otherwise."""
+    """Wait for 200 from ``GET /health``, or 404 from a server without it; raises NoService with the log's end."""
     until = time.monotonic() + READY_S
     while time.monotonic() < until:
         if process.poll() is not None:

@@ -75,3 +75,12 @@ def _met(case: Case, row: Record) -> dict[str, bool]:
     return {
         codec: against["throughput"] >= case.goal.least for codec, against in row.get("direct", {}).items()
     }
+
+
+def machine_line(summary: Record) -> str:
+    """One line on where and how a record came about."""
+    where = summary["machine"]
+    return (
+        f"{where['cores']} × {where['cpu']}, {where['memory_gb']} GB, Python {where['python']}, {where['date']}; "
+        f"medians of {summary['reps']} × {summary['seconds']:g} s"
+    )

@@ -6,60 +6,63 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from summary import machine_line
 
-COLUMNS = (
-    "case", "items × rewards", "callers", "items/s", "p50 ms", "p99 ms", "× PIL", "× simplejpeg", "goal",
-    "CPU ms\ngateway", "CPU ms\nreplicas", "CPU ms\nRay", "CPU ×\nPIL", "CPU ×\nsimplejpeg", "client\nms",
-    "peak MB", "others'\ncores", "wrong",
+HEADS = (
+    "case", "items × rewards", "items/s", "p50 ms", "p99 ms", "× PIL", "× fast", "goal",
+    "gateway", "replicas", "Ray", "× PIL", "× fast", "client", "peak MB", "wrong",
 )  # fmt: skip
-WIDTH = 190
+WIDTH = 150
+BUSY_CORES = 0.25
 
 
 def show(summary: dict[str, Any]) -> None:
     """Print the table to stdout."""
-    table = Table(title=_title(summary), caption=_caption(), title_justify="left", caption_justify="left")
-    for number, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
+    table = Table(title=machine_line(summary), title_justify="left", collapse_padding=True, pad_edge=False)
+    for number, head in enumerate(HEADS):
+        table.add_column(head, justify="left" if number < 2 else "right", no_wrap=True)
     for name, case in summary["cases"].items():
         table.add_row(*_row(name, case))
     console = Console()
     # Piped into a file there is no terminal to fit.
-    (console if console.is_terminal else Console(width=WIDTH)).print(table)
+    console = console if console.is_terminal else Console(width=WIDTH)
+    console.print(table)
+    for line in _notes(summary):
+        console.print(line, highlight=False)
 
 
-def _title(summary: dict[str, Any]) -> str:
-    machine = summary["machine"]
-    return (
-        f"{machine['cores']} × {machine['cpu']}, {machine['memory_gb']} GB, Python {machine['python']}; "
-        f"medians of {summary['reps']} × {summary['seconds']:g} s"
-    )
-
-
-def _caption() -> str:
-    return (
-        "× = items/s over the direct loop's with two threads (one thread for n1); CPU per item, × = gateway and "
-        "replicas over the direct loop's.\nothers' cores = busy with neither the service nor the load generator."
-    )
+def _notes(summary: dict[str, Any]) -> list[str]:
+    notes = [
+        "× = over the direct loop: throughput with two threads (n1: one), then CPU of gateway and replicas over its "
+        "CPU. PIL, fast: its codec.",
+        "gateway, replicas, Ray, client: CPU ms per item; Ray is its own daemons, client the load generator.",
+    ]
+    busy = [name for name, case in summary["cases"].items() if case.get("other_cores", 0.0) > BUSY_CORES]
+    if busy:
+        notes.append(
+            f"[yellow]Something else kept over {BUSY_CORES:g} cores busy during {', '.join(busy)}: "
+            "measure again on a quiet machine.[/]"
+        )
+    return notes
 
 
 def _row(name: str, case: dict[str, Any]) -> list[str]:
-    direct = case.get("direct", {})
-    met = case["met"].get("items_s")
+    met = case["met"]
     return [
-        name, case["title"], str(case["callers"]), _mark(f"{case['item_s']:.0f}", met),
+        name, case["title"], _mark(f"{case['item_s']:.0f}", met.get("items_s")),
         f"{case['p50_ms']:.1f}", f"{case['p99_ms']:.1f}",
-        *(_ratio(direct, codec, "throughput", case["met"].get(codec)) for codec in ("pil", "simplejpeg")),
+        *(_mark(_ratio(case, codec, "throughput"), met.get(codec)) for codec in ("pil", "simplejpeg")),
         case["goal"],
         *(_number(case, f"{part}_cpu_ms", 2) for part in ("gateway", "replicas", "ray")),
-        *(_ratio(direct, codec, "cpu") for codec in ("pil", "simplejpeg")),
-        _number(case, "client_cpu_ms", 2), _number(case, "gateway_peak_mb", 0), _number(case, "other_cores", 2),
+        *(_ratio(case, codec, "cpu") for codec in ("pil", "simplejpeg")),
+        _number(case, "client_cpu_ms", 2), _number(case, "gateway_peak_mb", 0),
         ", ".join(f"{count} {kind}" for kind, count in case["bad"].items()) or "0",
     ]  # fmt: skip
 
 
-def _ratio(direct: dict[str, Any], codec: str, key: str, met: bool | None = None) -> str:
-    value = direct.get(codec, {}).get(key)
-    return "-" if value is None else _mark(f"{value:.2f}", met)
+def _ratio(case: dict[str, Any], codec: str, key: str) -> str:
+    value = case.get("direct", {}).get(codec, {}).get(key)
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _mark(text: str, met: bool | None) -> str:

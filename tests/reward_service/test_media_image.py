@@ -72,11 +72,11 @@ def bmp_with_alpha(rgba: Pixels) -> bytes:
     return struct.pack("<2sIHHI", b"BM", 70 + len(pixels), 0, 0, 70) + header + pixels
 
 
-def premultiplied(mode: str) -> bytes:
+def premultiplied_tiff() -> bytes:
     """A TIFF that declares its samples to be multiplied by alpha: black, half as opaque as noise."""
     alpha = noise(40, 30, 1)
-    black = np.zeros((30, 40, len(mode) - 1), np.uint8)
-    blob = encode(Image.fromarray(np.concatenate([black, alpha // 2], -1), mode), "TIFF")
+    black = np.zeros((30, 40, 3), np.uint8)
+    blob = encode(Image.fromarray(np.concatenate([black, alpha // 2], -1), "RGBA"), "TIFF")
     declared = struct.pack("<HHI", 338, 3, 1)
     at = blob.index(declared) + len(declared)
     return blob[:at] + b"\1" + blob[at + 1 :]
@@ -180,8 +180,7 @@ def alpha_files() -> dict[str, tuple[bytes, Pixels]]:
         "WebP": (encode(image, "WEBP", lossless=True, exact=True), over),
         "TIFF": (encode(image, "TIFF"), over),
         "TIFF LA": (encode(Image.fromarray(la, "LA"), "TIFF"), grey(on_white(la[..., 0], la[..., 1]))),
-        "TIFF LA, premultiplied": (premultiplied("LA"), grey(255 - noise(40, 30, 1)[..., 0] // 2)),
-        "TIFF RGBA, premultiplied": (premultiplied("RGBA"), 255 - np.repeat(noise(40, 30, 1) // 2, 3, -1)),
+        "TIFF RGBA, premultiplied": (premultiplied_tiff(), 255 - np.repeat(noise(40, 30, 1) // 2, 3, -1)),
         "BMP with an alpha mask": (bmp_with_alpha(rgba), over),
     }
 

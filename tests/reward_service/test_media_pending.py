@@ -117,9 +117,30 @@ def test_the_file_is_dropped_after_decoding_and_after_failing() -> None:
         try:
             pending.decode_into(memoryview(bytearray(pending.nbytes)))
         except BadMedia as error:
-            kept.append(error.with_traceback(None))
+            kept.append(error)
         assert bool(kept) == (blob is bad)
         assert sys.getrefcount(blob) == before
+
+
+def test_the_buffer_is_let_go_after_decoding_and_after_failing() -> None:
+    """A kept error does not hold the buffer: its memory can be released at once, whatever went wrong."""
+    still = encode(picture(100, 80), "PNG")
+    for blob in (
+        still,
+        still[: len(still) // 2],
+        encode(picture(100, 80), "JPEG", exif=oriented(6)),
+        encode(picture(100, 80), "JPEG")[:-200],
+        encode(picture(600, 400), "BMP")[:-9000],
+        encode(picture(100, 80).convert("F"), "TIFF"),
+    ):
+        pending = open_image(blob, max_pixels=BOUND)
+        buffer = memoryview(bytearray(pending.nbytes))
+        kept: list[BadMedia] = []
+        try:
+            pending.decode_into(buffer)
+        except BadMedia as error:
+            kept.append(error)
+        buffer.release()
 
 
 def test_a_buffer_that_does_not_fit_is_refused_and_costs_nothing() -> None:

@@ -13,14 +13,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
-import orjson
 
 from reward_service import __version__
 from reward_service.client.endpoints import Endpoint, Endpoints
-from reward_service.client.errors import RequestRefused, ServiceUnavailable
+from reward_service.client.errors import InvalidAnswer, RequestRefused, ServiceUnavailable
 from reward_service.client.retry import RETRIED_STATUSES, backoff, retry_after
 from reward_service.client.settings import Settings
-from reward_service.client.wire import CallOptions
+from reward_service.client.wire import CallOptions, decode
 
 # A host that drops packets would otherwise eat the whole timeout before another URL is tried.
 _CONNECT_TIMEOUT_S = 10.0
@@ -226,10 +225,10 @@ def _reason(error: Exception) -> str:
 
 
 def _message(response: aiohttp.ClientResponse, body: bytes) -> str:
-    """What the server says about its refusal: the ``detail`` of a JSON body, or the text itself."""
+    """What the server says about its refusal: the ``detail`` of a structured body, or the text itself."""
     try:
-        detail = orjson.loads(body)["detail"]
-    except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
+        detail = decode(body, response.content_type)["detail"]
+    except (InvalidAnswer, KeyError, TypeError, IndexError):
         detail = body.decode("utf-8", "replace").strip()
     if isinstance(detail, list):
         detail = "; ".join(_problem(entry) for entry in detail)

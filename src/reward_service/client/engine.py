@@ -166,7 +166,7 @@ class Engine:
             if error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise
             if len(items) == 1:
-                raise _too_large(items[0], f"the server: {error.message}") from error
+                raise _too_large(items[0], f"the server says: {error.message}") from error
         else:
             return read_answer(decode(reply.body, reply.content_type), items)
         middle = (len(items) + 1) // 2
@@ -189,7 +189,7 @@ class Engine:
 
 def _too_large(item: Item, limit: str) -> ItemTooLarge:
     error = ItemTooLarge(
-        413, f"{len(item.data):,} bytes encoded are too many for {limit}; send a smaller image"
+        413, f"{len(item.data):,} bytes encoded are too large ({limit}); send a smaller image"
     )
     error.items = (item.index,)
     return error

@@ -22,7 +22,7 @@ from reward_service.client.settings import BodyFormat, OnError, Settings, withou
 from reward_service.client.wire import CallOptions
 
 T = TypeVar("T")
-# The gateway's own bound, so that its 413 is the exception.
+# Below the gateway's default limits.max_body_bytes, so that its 413 is the exception.
 _MAX_BODY_BYTES = 64 * 2**20
 
 

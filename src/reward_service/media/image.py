@@ -12,7 +12,7 @@ from ..errors import BadMedia
 from . import bmp, gif, jpeg, netpbm, png, tiff, webp
 from .header import Header
 from .pixels import upright_view, write_rgb
-from .refusals import beginning, codec_errors
+from .refusals import beginning, undecodable
 
 ACCEPTED = "JPEG, PNG, WebP, GIF, BMP, TIFF, binary PBM/PGM/PPM"
 
@@ -48,23 +48,28 @@ class PendingImage:
     def decode_into(self, buffer: memoryview) -> None:
         """Write rows of 8-bit RGB, top left first, into a writable *buffer* of exactly `nbytes` bytes.
 
-        Works once: the encoded bytes are dropped, in failure too. Raises `BadMedia` if the file cannot be
-        decoded (*buffer* then holds rubbish), ValueError for a buffer that does not fit, RuntimeError
-        when called again.
+        Works once: the encoded bytes and *buffer* are let go, in failure too. Raises `BadMedia` if the
+        file cannot be decoded (*buffer* then holds rubbish), ValueError for a buffer that does not fit,
+        RuntimeError when called again.
         """
         if buffer.readonly or not buffer.c_contiguous or buffer.nbytes != self.nbytes:
             raise ValueError(
                 f"decode_into needs a writable, contiguous buffer of {self.nbytes} bytes; "
                 f"this one has {buffer.nbytes}{' and is read-only' if buffer.readonly else ''}"
             )
+        failure = _decode(*self._take(), buffer)
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                # The error's traceback holds this frame, which must not hold the error.
+                del failure
+
+    def _take(self) -> tuple[bytes, _Format, Header]:
         try:
-            blob, file_format, header = self._source.pop()
+            return self._source.pop()
         except IndexError:
             raise RuntimeError("this picture was decoded before; open it again") from None
-        with codec_errors(f"{header.kind} picture"):
-            if header.direct and jpeg.decode_direct(blob, header, buffer):
-                return
-            _decode_with_pillow(blob, file_format, header, buffer)
 
 
 def open_image(blob: bytes, *, max_pixels: int) -> PendingImage:
@@ -106,6 +111,16 @@ def _check_size(header: Header, max_pixels: int) -> None:
             f"{header.kind} picture of {width:,} × {height:,} = {width * height:,} pixels; "
             f"the bound is {bound:,}, send it smaller"
         )
+
+
+def _decode(blob: bytes, file_format: _Format, header: Header, buffer: memoryview) -> BadMedia | None:
+    """Fill *buffer*, or return what is wrong: a returned error keeps no frame and so no picture alive."""
+    try:
+        if not (header.direct and jpeg.decode_direct(blob, header, buffer)):
+            _decode_with_pillow(blob, file_format, header, buffer)
+    except Exception as error:
+        return undecodable(f"{header.kind} picture", error)
+    return None
 
 
 def _decode_with_pillow(blob: bytes, file_format: _Format, header: Header, buffer: memoryview) -> None:

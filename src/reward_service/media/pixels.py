@@ -16,7 +16,7 @@ _SIXTEEN_BIT_GREY = frozenset({"I;16", "I;16L", "I;16B"})
 # Mode I holds 16 bits where it comes from a Netpbm picture (or a PNG, in older Pillows).
 _SIXTEEN_BIT_SOURCES = frozenset({"PPM", "PNG"})
 _PLAIN = frozenset({"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr"})
-_WITH_ALPHA = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
+_WITH_ALPHA = frozenset({"LA", "PA", "RGBA", "RGBa"})
 
 
 def upright_view(buffer: memoryview, width: int, height: int, orientation: int) -> NDArray[np.void]:
@@ -68,8 +68,6 @@ def _from_eight_bits(strip: Image.Image) -> NDArray[np.uint8]:
 
 
 def _on_white(strip: Image.Image) -> Image.Image:
-    if strip.mode == "La":
-        strip = strip.convert("LA")
     if strip.mode != "RGBA":
         strip = strip.convert("RGBA")
     canvas = Image.new("RGB", strip.size, "white")

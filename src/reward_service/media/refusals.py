@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from ..errors import BadMedia
 
 _MAX_REASON = 100
@@ -72,17 +69,21 @@ def moving(kind: str, frames: str) -> BadMedia:
     return BadMedia(f"animated {kind} with {frames} frames; send one frame, or the clip as video")
 
 
-@contextmanager
-def codec_errors(what: str) -> Iterator[None]:
-    """Turn whatever a codec raises inside the block into `BadMedia`, with the cause kept."""
-    try:
-        yield
-    except BadMedia:
-        raise
-    except Exception as error:
-        raise BadMedia(f"{what} cannot be decoded: {_reason(error)}; encode it again") from _without_frames(
-            error
-        )
+def undecodable(what: str, error: Exception) -> BadMedia:
+    """The `BadMedia` for whatever a codec raised, with the cause kept.
+
+    No traceback goes along: a codec's frames hold the picture and the caller's buffer for as long as the
+    error lives.
+    """
+    if isinstance(error, BadMedia):
+        return error.with_traceback(None)
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    bad = BadMedia(f"{what} cannot be decoded: {_reason(error)}; encode it again")
+    bad.__cause__ = error
+    return bad
 
 
 def _reason(error: Exception) -> str:
@@ -93,12 +94,3 @@ def _reason(error: Exception) -> str:
     if not text or not text.isprintable() or any(sign in text for sign in ("0x", "/", "<", "unpack")):
         return "the file is damaged or not what it claims to be"
     return text if len(text) <= _MAX_REASON else text[:_MAX_REASON] + "…"
-
-
-def _without_frames(error: Exception) -> Exception:
-    """The error without tracebacks: a codec's frames hold the picture for as long as the error lives."""
-    link: BaseException | None = error
-    while link is not None:
-        link.__traceback__ = None
-        link = link.__cause__ or link.__context__
-    return error

@@ -17,7 +17,6 @@ _BAR, _MEAN, _MEDIAN = "#4c72b0", "#c44e52", "#dd8452"
 
 def histograms_png(tally: Tally) -> bytes:
     """A PNG with one histogram per sub-metric, mean and median marked."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     named = [(f"{r}.{m}", metric) for r, metrics in tally.metrics.items() for m, metric in metrics.items()]
@@ -35,7 +34,7 @@ def histograms_png(tally: Tally) -> bytes:
     if not named:
         figure.text(0.5, 0.5, "nothing was scored", ha="center")
     file = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(file)
+    figure.savefig(file, format="png")
     return file.getvalue()
 
 
@@ -59,4 +58,4 @@ def _draw(axes: Any, name: str, metric: Metric, rows: int) -> None:
 
 def _bins(count: int) -> int:
     """Rice's rule, bounded."""
-    return min(_MAX_BINS, math.ceil(2 * count ** (1 / 3)))
+    return min(_MAX_BINS, math.ceil(2 * math.cbrt(count)))

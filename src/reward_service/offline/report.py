@@ -26,7 +26,8 @@ _SHOWN_MESSAGES = 3
 _THUMBNAIL = (180, 180)
 _PROMPT_CHARS = 160
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; color: #222 }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem;
+  padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd }
 th:first-child, td:first-child { text-align: left }

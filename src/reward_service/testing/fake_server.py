@@ -197,12 +197,12 @@ class FakeRewardServer:
         if self.max_body_bytes is not None and (request.content_length or 0) > self.max_body_bytes:
             # As a gateway does it: refused by its length, the body unread.
             return _refused(
-                413, f"the body has {request.content_length} bytes; at most {self.max_body_bytes}"
+                request, 413, f"the body has {request.content_length} bytes; at most {self.max_body_bytes}"
             )
         raw = await request.read()
         body = _parse(raw, request.content_type)
         if body is None:
-            return _refused(422, "the body cannot be parsed")
+            return _refused(request, 422, "the body cannot be parsed")
         peer = request.transport.get_extra_info("peername") if request.transport else ("", 0)
         with self._changed:
             self.posts.append(Post(body, dict(request.headers), peer[1], len(raw)))
@@ -231,9 +231,8 @@ class FakeRewardServer:
             headers = {"Content-Type": "application/json", **fault.headers}
             return web.Response(status=fault.status, body=fault.body, headers=headers)
         if problem := self._problem(body):
-            return _refused(*problem)
-        accepts_msgpack = MSGPACK in request.headers.get("Accept", "")
-        return _encoded(self._scores(body), accepts_msgpack)
+            return _refused(request, *problem)
+        return _encoded(request, self._scores(body))
 
     def _problem(self, body: dict[str, Any]) -> tuple[int, str] | None:
         requests = body.get("requests")
@@ -297,13 +296,14 @@ def _decodable(data: str | None) -> bool:
     return True
 
 
-def _refused(status: int, detail: str) -> web.Response:
-    return web.json_response({"detail": detail}, status=status)
+def _refused(request: web.Request, status: int, detail: str) -> web.Response:
+    return _encoded(request, {"detail": detail}, status)
 
 
-def _encoded(answer: dict[str, Any], as_msgpack: bool) -> web.Response:
-    if as_msgpack:
+def _encoded(request: web.Request, answer: dict[str, Any], status: int = 200) -> web.Response:
+    """*answer* in the format that the client accepts."""
+    if MSGPACK in request.headers.get("Accept", ""):
         import msgspec
 
-        return web.Response(body=msgspec.msgpack.encode(answer), content_type=MSGPACK)
-    return web.Response(body=orjson.dumps(answer), content_type="application/json")
+        return web.Response(body=msgspec.msgpack.encode(answer), content_type=MSGPACK, status=status)
+    return web.Response(body=orjson.dumps(answer), content_type="application/json", status=status)

@@ -259,6 +259,16 @@ def test_msgpack_carries_raw_bytes_both_ways(server, picture):
     assert answer.aggregated == [4.0]
 
 
+def test_a_refusal_in_msgpack_is_readable(server, asking):
+    """A client that accepts msgpack gets its refusals in it."""
+    with (
+        RewardClient(server.url, body_format="msgpack") as client,
+        pytest.raises(RequestRefused) as caught,
+    ):
+        client.score([asking("a", rewards=["nope"])])
+    assert caught.value.message == "requests[0]: unknown reward 'nope'; available: ['clip', 'ocr']"
+
+
 def test_a_msgpack_answer_is_read_by_its_content_type(server, asking):
     """What the server says it sends decides, not what was sent."""
     packed = msgspec.msgpack.encode({"results": [{"clip": {"clip": 9.0}}]})
