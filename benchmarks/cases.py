@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 # Callers of a sweep.
 SWEEP = (1, 4, 16, 64, 128, 200)
+# CPU of gateway and replicas per item, over the direct loop's with one thread.
+CPU_AT_MOST = 1.2
 
 
 @dataclass(frozen=True)

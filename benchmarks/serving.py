@@ -113,7 +113,7 @@ def running(url: str, pid: int | None) -> Service:
 
 
 def await_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait for 200 from ``GET /health``, or 404 from a server without it; raises NoService with the log's end."""
+    """Wait for 200 from ``GET /health``, or 404 from a server without it; NoService carries the log's end."""
     until = time.monotonic() + READY_S
     while time.monotonic() < until:
         if process.poll() is not None:

@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from typing import Any
 
-from cases import Case, parse_cases
+from cases import CPU_AT_MOST, Case, parse_cases
 
 Record = dict[str, Any]
 MEASURED = (
@@ -69,18 +69,20 @@ def _against(codec: str, direct: list[Record], runs: list[Record], case: Case) -
 
 
 def _met(case: Case, row: Record) -> dict[str, bool]:
-    """Whether the goal is met, per codec of the yardstick; one entry for goals in items per second."""
+    """Which goals are met: throughput per codec of the yardstick, or in items per second; CPU per codec."""
+    met: dict[str, bool] = {}
     if case.goal.threads is None:
-        return {"items_s": row["item_s"] >= case.goal.least}
-    return {
-        codec: against["throughput"] >= case.goal.least for codec, against in row.get("direct", {}).items()
-    }
+        met["items_s"] = row["item_s"] >= case.goal.least
+    for codec, against in row.get("direct", {}).items():
+        if case.goal.threads is not None:
+            met[codec] = against["throughput"] >= case.goal.least
+        if "cpu" in against:
+            met[f"{codec}_cpu"] = against["cpu"] <= CPU_AT_MOST
+    return met
 
 
 def machine_line(summary: Record) -> str:
     """One line on where and how a record came about."""
     where = summary["machine"]
-    return (
-        f"{where['cores']} × {where['cpu']}, {where['memory_gb']} GB, Python {where['python']}, {where['date']}; "
-        f"medians of {summary['reps']} × {summary['seconds']:g} s"
-    )
+    machine = f"{where['cores']} × {where['cpu']}, {where['memory_gb']} GB, Python {where['python']}"
+    return f"{machine}, {where['date']}; medians of {summary['reps']} × {summary['seconds']:g} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cases import CPU_AT_MOST
 from rich.console import Console
 from rich.table import Table
 from summary import machine_line
@@ -33,9 +34,10 @@ def show(summary: dict[str, Any]) -> None:
 
 def _notes(summary: dict[str, Any]) -> list[str]:
     notes = [
-        "× = over the direct loop: throughput with two threads (n1: one), then CPU of gateway and replicas over its "
-        "CPU. PIL, fast: its codec.",
-        "gateway, replicas, Ray, client: CPU ms per item; Ray is its own daemons, client the load generator.",
+        "× = over the direct loop, by its codec: throughput with two threads (n1: one), then CPU of gateway and "
+        "replicas",
+        f"over the direct loop's (goal: at most {CPU_AT_MOST:g}×). gateway, replicas, Ray (its daemons), client "
+        "(the load generator): CPU ms per item.",
     ]
     busy = [name for name, case in summary["cases"].items() if case.get("other_cores", 0.0) > BUSY_CORES]
     if busy:
@@ -54,7 +56,7 @@ def _row(name: str, case: dict[str, Any]) -> list[str]:
         *(_mark(_ratio(case, codec, "throughput"), met.get(codec)) for codec in ("pil", "simplejpeg")),
         case["goal"],
         *(_number(case, f"{part}_cpu_ms", 2) for part in ("gateway", "replicas", "ray")),
-        *(_ratio(case, codec, "cpu") for codec in ("pil", "simplejpeg")),
+        *(_mark(_ratio(case, codec, "cpu"), met.get(f"{codec}_cpu")) for codec in ("pil", "simplejpeg")),
         _number(case, "client_cpu_ms", 2), _number(case, "gateway_peak_mb", 0),
         ", ".join(f"{count} {kind}" for kind, count in case["bad"].items()) or "0",
     ]  # fmt: skip

@@ -72,7 +72,10 @@ class ScoreRequest(_Request):
     aggregation: AggregationRequest | None = None
     priority: int = Field(5, ge=0, le=9, description="0 is the most urgent.")
     deadline_s: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="Seconds from arrival; may only shorten the server's timeout."
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds from arrival; may only shorten the server's timeout.",
     )
 
 

@@ -134,13 +134,16 @@ def test_the_buffer_is_let_go_after_decoding_and_after_failing() -> None:
         encode(picture(100, 80).convert("F"), "TIFF"),
     ):
         pending = open_image(blob, max_pixels=BOUND)
-        buffer = memoryview(bytearray(pending.nbytes))
+        memory = bytearray(pending.nbytes)
+        buffer = memoryview(memory)
         kept: list[BadMedia] = []
         try:
             pending.decode_into(buffer)
         except BadMedia as error:
             kept.append(error)
         buffer.release()
+        # Raises BufferError while anything looks at the memory.
+        memory.clear()
 
 
 def test_a_buffer_that_does_not_fit_is_refused_and_costs_nothing() -> None:

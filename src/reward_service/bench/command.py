@@ -37,25 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", required=True, help="base URL, such as http://localhost:8080")
     level = parser.add_mutually_exclusive_group(required=True)
     level.add_argument("--concurrency", type=_count, metavar="N", help="concurrent callers")
-    level.add_argument(
-        "--sweep", type=_count, nargs="+", metavar="N", help="several levels, one after another"
-    )
-    parser.add_argument(
-        "--total", type=_count, default=1000, metavar="N", help="requests per level (%(default)s)"
-    )
-    parser.add_argument(
-        "--rewards", nargs="+", default=["clip"], metavar="NAME", help="by space or comma (clip)"
-    )
-    parser.add_argument(
-        "--batch-size", type=_count, default=1, metavar="N", help="items per request (%(default)s)"
-    )
+    level.add_argument("--sweep", type=_count, nargs="+", metavar="N", help="several levels, one after another")
+    parser.add_argument("--total", type=_count, default=1000, metavar="N", help="requests per level (%(default)s)")
+    parser.add_argument("--rewards", nargs="+", default=["clip"], metavar="NAME", help="by space or comma (clip)")
+    parser.add_argument("--batch-size", type=_count, default=1, metavar="N", help="items per request (%(default)s)")
     parser.add_argument(
         "--batch-sweep", type=_count, nargs="+", metavar="N", help="several sizes; overrides --batch-size"
     )
     parser.add_argument("--per-reward-isolated", action="store_true", help="measure each reward alone")
-    parser.add_argument(
-        "--repetitions", type=_count, default=1, metavar="N", help="of everything (%(default)s)"
-    )
+    parser.add_argument("--repetitions", type=_count, default=1, metavar="N", help="of everything (%(default)s)")
     parser.add_argument("--prompt", default="a photo of a cat", help="text of every item")
     parser.add_argument(
         "--image", nargs="+", type=Path, default=[], metavar="FILE", help="pictures; painted without it"

@@ -80,9 +80,7 @@ async def measure(target: Target, point: Point, body: bytes, total: int, progres
     tickets = iter(range(total))
     connector = aiohttp.TCPConnector(limit=point.concurrency)
     timeout = aiohttp.ClientTimeout(total=target.timeout_s)
-    async with aiohttp.ClientSession(
-        connector=connector, timeout=timeout, trust_env=target.trust_env
-    ) as session:
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=target.trust_env) as session:
         began = time.perf_counter()
         callers = {
             asyncio.create_task(_caller(session, target.url, body, tickets, result, progress))
@@ -97,10 +95,10 @@ async def _until_done(callers: set[asyncio.Task[None]], progress: Progress) -> N
     pending = callers
     try:
         while pending:
-            done, pending = await asyncio.wait(pending, timeout=HEARTBEAT_S)
+            done, pending = await asyncio.wait(pending, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_EXCEPTION)
             for caller in done:
                 caller.result()
-            if pending and not done:
+            if pending:
                 progress.beat()
     finally:
         for caller in pending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from reward_service.bench.stats import Level
 from reward_service.errors import ConfigError
@@ -32,24 +33,8 @@ def write_plot(path: Path, measured: Sequence[Level]) -> None:
     figure = Figure(figsize=(8, 5), dpi=130, layout="constrained")
     axes = figure.subplots()
     for number, ((label, batch_size), series) in enumerate(lines.items()):
-        colour = f"C{number % 10}"
         name = f"{label}, batches of {batch_size}" if many_sizes else label
-        series = sorted(series, key=lambda level: level.concurrency)
-        rates = [level.mean_items_per_second for level in series]
-        for percent, style in ((50, "-"), (95, "--")):
-            latencies = [level.latency_ms[percent] for level in series]
-            axes.plot(
-                rates, latencies, style, color=colour, marker="o", markersize=4, label=f"{name}, p{percent}"
-            )
-        for level, rate in zip(series, rates, strict=True):
-            axes.annotate(
-                str(level.concurrency),
-                (rate, level.latency_ms[95]),
-                textcoords="offset points",
-                xytext=(4, 5),
-                fontsize=8,
-                color=colour,
-            )
+        _draw(axes, series, name, f"C{number % 10}")
     axes.set_xlabel("items per second")
     axes.set_ylabel("latency in ms")
     axes.set_title("Latency against throughput (numbers: concurrent callers)", fontsize=11)
@@ -59,3 +44,20 @@ def write_plot(path: Path, measured: Sequence[Level]) -> None:
     if lines:
         axes.legend(fontsize=8)
     figure.savefig(path)
+
+
+def _draw(axes: Any, series: list[Level], name: str, colour: str) -> None:
+    series = sorted(series, key=lambda level: level.concurrency)
+    rates = [level.mean_items_per_second for level in series]
+    for percent, style in ((50, "-"), (95, "--")):
+        latencies = [level.latency_ms[percent] for level in series]
+        axes.plot(rates, latencies, style, color=colour, marker="o", markersize=4, label=f"{name}, p{percent}")
+    for level, rate in zip(series, rates, strict=True):
+        axes.annotate(
+            str(level.concurrency),
+            (rate, level.latency_ms[95]),
+            textcoords="offset points",
+            xytext=(4, 5),
+            fontsize=8,
+            color=colour,
+        )

@@ -60,12 +60,8 @@ def failure_lines(measured: Sequence[Level]) -> list[RenderableType]:
     """What failed, over all levels; empty when nothing did."""
     transport: Counter[str] = sum((level.transport_errors for level in measured), Counter())
     rewards: Counter[str] = sum((level.reward_failures for level in measured), Counter())
-    lines = [
-        f"[red]requests without an answer, {escape(kind)}: {n:,}[/red]" for kind, n in transport.most_common()
-    ]
-    lines += [
-        f"[red]items without a score of {escape(name)}: {n:,}[/red]" for name, n in rewards.most_common()
-    ]
+    lines = [f"[red]requests without an answer, {escape(kind)}: {n:,}[/red]" for kind, n in transport.most_common()]
+    lines += [f"[red]items without a score of {escape(name)}: {n:,}[/red]" for name, n in rewards.most_common()]
     return list(lines)
 
 

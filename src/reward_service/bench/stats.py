@@ -18,9 +18,7 @@ def percentiles(values: Sequence[float]) -> dict[int, float]:
     if not values:
         return dict.fromkeys((*PERCENTILES, 100), math.nan)
     # Two of one value, since quantiles are defined from two on.
-    points = statistics.quantiles(
-        values if len(values) > 1 else [*values, *values], n=100, method="inclusive"
-    )
+    points = statistics.quantiles(values if len(values) > 1 else [*values, *values], n=100, method="inclusive")
     return {percent: points[percent - 1] for percent in PERCENTILES} | {100: max(values)}
 
 

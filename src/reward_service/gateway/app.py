@@ -41,10 +41,16 @@ class GatewayApp:
 def create_api(gateway: Gateway) -> FastAPI:
     """Health, rewards, probes and the API's description."""
     api = FastAPI(
-        title="Reward service", version=__version__, description="One POST /score returns every requested reward."
+        title="Reward service",
+        version=__version__,
+        description="One POST /score returns every requested reward.",
     )
 
-    @api.get("/health", response_model=None, responses={200: {"model": HealthResponse}, 503: {"model": HealthResponse}})
+    @api.get(
+        "/health",
+        response_model=None,
+        responses={200: {"model": HealthResponse}, 503: {"model": HealthResponse}},
+    )
     async def health() -> JSONResponse:
         """State of every replica; 503 until every reward is ready, or failed and optional."""
         return JSONResponse(health_report.health(gateway), 200 if health_report.is_ready(gateway) else 503)
@@ -86,7 +92,11 @@ def add_score(schema: dict[str, Any]) -> None:
     """Describe ``POST /score``, which FastAPI does not route."""
     template = "#/components/schemas/{model}"
     models = schema.setdefault("components", {}).setdefault("schemas", {})
-    for model, mode in ((ScoreRequest, "validation"), (ScoreResponse, "serialization"), (ErrorResponse, "serialization")):
+    for model, mode in (
+        (ScoreRequest, "validation"),
+        (ScoreResponse, "serialization"),
+        (ErrorResponse, "serialization"),
+    ):
         described = model.model_json_schema(ref_template=template, mode=mode)  # type: ignore[arg-type]
         models.update(described.pop("$defs", {}))
         models[model.__name__] = described
@@ -102,7 +112,10 @@ def add_score(schema: dict[str, Any]) -> None:
             "operationId": "score",
             "requestBody": {"required": True, "content": content("ScoreRequest")},
             "responses": {
-                "200": {"description": "One result per request, in order.", "content": content("ScoreResponse")},
+                "200": {
+                    "description": "One result per request, in order.",
+                    "content": content("ScoreResponse"),
+                },
                 **{
                     str(status): {"description": text, "content": content("ErrorResponse")}
                     for status, text in REFUSALS.items()

@@ -24,7 +24,9 @@ MOST_DEATHS = 2
 class RewardGroup:
     """The gateway's view of one reward."""
 
-    def __init__(self, config: RewardConfig, service: ServiceConfig, on_change: Callable[[Replica], None]) -> None:
+    def __init__(
+        self, config: RewardConfig, service: ServiceConfig, on_change: Callable[[Replica], None]
+    ) -> None:
         self.config = config
         self.name = config.name
         self.timeout_s = config.timeout_s or service.server.score_timeout_s
@@ -87,6 +89,11 @@ class RewardGroup:
                 self._refuse(work)
         self._on_change(replica)
 
+    def supervisor_lost(self, index: int, transport: asyncio.WriteTransport) -> None:
+        """The connection to a supervisor ended."""
+        if self.replicas[index].lost(transport):
+            self._on_change(self.replicas[index])
+
     # ------------------------------------------------------------------ links to scorer processes
 
     def connected(self, index: int, link: ScorerLink) -> None:
@@ -123,7 +130,9 @@ class RewardGroup:
         if deaths[self.name] < MOST_DEATHS:
             return True
         why = f": {without_paths(replica.reason)}" if replica.reason else ""
-        work.fail(self.name, "ReplicaDied", f"the scorer process of {self.name!r} died twice with this item{why}")
+        work.fail(
+            self.name, "ReplicaDied", f"the scorer process of {self.name!r} died twice with this item{why}"
+        )
         self.failed_items += 1
         return False
 

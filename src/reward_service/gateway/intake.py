@@ -84,11 +84,12 @@ class _Item:
 
 
 class _Chunk:
-    """Items that one thread prepares in a row."""
+    """Items that one thread prepares in a row, for a request whose answer is complete once `done` is set."""
 
-    def __init__(self, items: Sequence[_Item], shared: _Shared) -> None:
+    def __init__(self, items: Sequence[_Item], shared: _Shared, done: asyncio.Future[None]) -> None:
         self.items = items
         self.shared = shared
+        self.done = done
         self.position = 0
         # Set when it is this chunk's turn although others wait for room.
         self.first_in_line = False
@@ -105,15 +106,21 @@ class Intake:
         self._thread_count = threads
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._active = 0
+        # How often room was freed.
+        self._freed = 0
         # Guards the users, offsets and sharing of blocks.
         self._lock = threading.Lock()
 
     async def prepare(
-        self, items: Sequence[tuple[int, ScoreItemRequest, Work]], ready: Callable[[list[Work]], None]
+        self,
+        items: Sequence[tuple[int, ScoreItemRequest, Work]],
+        ready: Callable[[list[Work]], None],
+        done: asyncio.Future[None],
     ) -> ItemError | None:
         """Prepare *items*, calling *ready* with works as they become available.
 
-        Items with bad media are answered with the error; the first such error is returned.
+        Items with bad media are answered with the error; the first such error is returned. Items that are
+        answered when *done* is set (their deadline has passed, say) do not wait for room any more.
         """
         todo = [_Item(*item) for item in items]
         shared = _Shared(keep=len(todo) > 1)
@@ -121,7 +128,7 @@ class Intake:
         try:
             count = min(len(todo), max(1, 2 * self._thread_count // self._active))
             size = -(-len(todo) // count)
-            chunks = [_Chunk(todo[start : start + size], shared) for start in range(0, len(todo), size)]
+            chunks = [_Chunk(todo[start : start + size], shared, done) for start in range(0, len(todo), size)]
             if len(chunks) == 1:
                 await self._run(chunks[0], ready)
             else:
@@ -133,7 +140,7 @@ class Intake:
 
     async def _run(self, chunk: _Chunk, ready: Callable[[list[Work]], None]) -> None:
         while chunk.position < len(chunk.items):
-            start = chunk.position
+            start, freed = chunk.position, self._freed
             await self.threads.run(functools.partial(self._work_on, chunk))
             self._hand_over(chunk.items[start : chunk.position], ready)
             if chunk.first_in_line:
@@ -142,7 +149,7 @@ class Intake:
                     self._wake_next()
             if chunk.position < len(chunk.items):
                 self._stop_keeping(chunk.shared)
-                await self._wait_for_room(chunk, again=chunk.position == start)
+                await self._wait_for_room(chunk, again=chunk.position == start, missed=self._freed != freed)
 
     # ------------------------------------------------------------------ on the event loop
 
@@ -173,18 +180,26 @@ class Intake:
                     block.offset = -1
                     freed = True
         if freed:
+            self._freed += 1
             self._wake_next()
 
-    async def _wait_for_room(self, chunk: _Chunk, *, again: bool) -> None:
+    async def _wait_for_room(self, chunk: _Chunk, *, again: bool, missed: bool) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if again and self._waiters:
             self._waiters.appendleft(woken)
         else:
             self._waiters.append(woken)
-        if not self.arena.used:
-            # Everything was freed between the attempt and here: nobody else would wake us.
+        if missed or not self.arena.used:
+            # Room was freed between the attempt and here, when nobody waited who could be woken.
             self._wake_next()
+
+        def given_up(_: object) -> None:
+            if not woken.done() and not any(item.work.pending for item in chunk.items):
+                woken.set_result(None)
+
+        chunk.done.add_done_callback(given_up)
         await woken
+        chunk.done.remove_done_callback(given_up)
         chunk.first_in_line = True
 
     def _wake_next(self) -> None:
@@ -208,7 +223,9 @@ class Intake:
                     item.failure = type(error)(f"item {item.index}: {error}")
                 except Exception as error:
                     log.exception("preparing an item failed")
-                    item.failure = BadMedia(f"item {item.index}: {type(error).__name__} while preparing its media")
+                    item.failure = BadMedia(
+                        f"item {item.index}: {type(error).__name__} while preparing its media"
+                    )
             chunk.position += 1
 
     def _prepare(self, item: _Item, chunk: _Chunk) -> bool:
@@ -253,7 +270,9 @@ class Intake:
         if known is not None:
             return known
         blob = data if isinstance(data, bytes) else decode_base64(data)
-        return self._remember(data, _Block(open_image(blob, max_pixels=self._rules.max_image_pixels), blob), shared)
+        return self._remember(
+            data, _Block(open_image(blob, max_pixels=self._rules.max_image_pixels), blob), shared
+        )
 
     def _open_video(self, data: str | bytes, shared: _Shared) -> _Block:
         known = self._known(data, shared)

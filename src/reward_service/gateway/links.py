@@ -77,8 +77,12 @@ class _Peer(asyncio.Protocol):
             self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._link is not None and self._group is not None:
+        if self._group is None:
+            return
+        if self._link is not None:
             self._group.disconnected(self._replica, self._link)
+        elif self._transport is not None:
+            self._group.supervisor_lost(self._replica, self._transport)
 
     def _received(self, message: Message) -> None:
         if self._group is None:

@@ -33,7 +33,9 @@ def parse_body(raw: bytes, content_type: str, rules: BodyRules) -> ScoreRequest:
     """Parse and check *raw*; raises BadRequest, TooLarge or Unprocessable."""
     body = _parse(raw, content_type)
     if body.protocol_version != PROTOCOL_VERSION:
-        raise BadRequest(f"protocol_version {body.protocol_version[:20]!r} is not supported; this server speaks '1'")
+        raise BadRequest(
+            f"protocol_version {body.protocol_version[:20]!r} is not supported; this server speaks '1'"
+        )
     if body.grad_mode:
         raise BadRequest("grad_mode is not supported: this server returns scores, not gradients")
     most = rules.limits.max_items_per_request
@@ -75,7 +77,9 @@ def _refuse_raw_media(body: ScoreRequest) -> None:
     for index, item in enumerate(body.requests):
         for turn in item.history:
             if turn.image is not None or turn.video is not None:
-                raise Unprocessable(f"requests[{index}]: image and video are raw bytes of msgpack bodies; use image_b64")
+                raise Unprocessable(
+                    f"requests[{index}]: image and video are raw bytes of msgpack bodies; use image_b64"
+                )
 
 
 def _check_item(index: int, item: ScoreItemRequest, rules: BodyRules) -> None:
@@ -128,7 +132,9 @@ def _check_metadata(index: int, metadata: dict[str, Any], most: int) -> None:
         if not deeper:
             return
         level = deeper
-    raise Unprocessable(f"requests[{index}].metadata: nested deeper than {most} levels (limits.max_json_depth)")
+    raise Unprocessable(
+        f"requests[{index}].metadata: nested deeper than {most} levels (limits.max_json_depth)"
+    )
 
 
 def _check_aggregation(body: ScoreRequest, rules: BodyRules) -> None:

@@ -79,7 +79,7 @@ class ScorerLink:
 
 class Replica:
     """One replica: `state` is one of pending, environment, starting, importing, loading, warming up, ready,
-    restarting, failed.
+    restarting, failed, or away (its supervisor is gone).
     """
 
     def __init__(self, config: RewardConfig, index: int) -> None:
@@ -104,6 +104,19 @@ class Replica:
         """Its supervisor is connected."""
         self._control = transport
         self.detail = None
+
+    def lost(self, transport: asyncio.WriteTransport) -> bool:
+        """A connection to its supervisor ended; whether it was the current one."""
+        if self._control is not transport:
+            return False
+        self._control = None
+        self.update({"state": "away", "detail": "its supervisor is gone; Ray starts it again"})
+        return True
+
+    @property
+    def has_supervisor(self) -> bool:
+        """Whether its supervisor is connected now."""
+        return self._control is not None
 
     def update(self, message: Message) -> None:
         """Take over what the supervisor reports."""

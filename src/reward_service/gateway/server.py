@@ -25,18 +25,29 @@ from reward_service.workers.actor import Endpoint
 from reward_service.workers.cluster import RayCluster
 
 log = logging.getLogger(__name__)
+ATTACH_EVERY_S = 5.0
 
 
-def serve(config: ServiceConfig) -> int:
-    """Serve until SIGTERM or Ctrl-C; raises ConfigError when the config cannot work here."""
+def serve(config: ServiceConfig, attach: str | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C; raises ConfigError when the config cannot work here.
+
+    With *attach*, the id of a service on the same cluster, this gateway shares that service's replicas
+    instead of starting its own.
+    """
+    if attach is not None and config.cluster.ray_address is None:
+        raise ConfigError(
+            "attaching needs cluster.ray_address, the cluster of the service to share (or `auto`)"
+        )
     keep_freed_memory()
     listener = bind(config)
     cluster = RayCluster(config)
     try:
         Progress.say("starting Ray" if cluster.is_local else f"joining Ray at {config.cluster.ray_address}")
         cluster.connect()
+        if attach is None:
+            cluster.check()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(config, cluster, listener))
+            return runner.run(_serve(config, cluster, listener, attach))
     except KeyboardInterrupt:
         return 130
     finally:
@@ -53,7 +64,9 @@ def bind(config: ServiceConfig) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}. Change server.port or server.host.") from error
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}. Change server.port or server.host."
+        ) from error
     return sock
 
 
@@ -65,7 +78,9 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-async def _serve(config: ServiceConfig, cluster: RayCluster, listener: socket.socket) -> int:
+async def _serve(
+    config: ServiceConfig, cluster: RayCluster, listener: socket.socket, attach: str | None
+) -> int:
     gateway = Gateway(config, multi_node=not cluster.is_local)
     progress = Progress()
     gateway.listeners.append(progress.changed)
@@ -80,27 +95,36 @@ async def _serve(config: ServiceConfig, cluster: RayCluster, listener: socket.so
     serving = asyncio.create_task(server.serve([listener]))
     ready = asyncio.create_task(_announce(gateway, config, listener))
     try:
-        await asyncio.to_thread(_launch, cluster, gateway, tcp_host)
-        unplaced = asyncio.create_task(_give_up_unplaced(gateway))
+        endpoint = _endpoint(cluster, gateway, tcp_host)
+        if attach is None:
+            await asyncio.to_thread(cluster.launch, replica_specs(config), endpoint)
+            if not cluster.is_local:
+                Progress.say(
+                    f"service id {cluster.service_id}: share its replicas with --attach {cluster.service_id}"
+                )
+            watch = asyncio.create_task(_give_up_unplaced(gateway))
+        else:
+            await asyncio.to_thread(cluster.attach, attach, replica_specs(config), endpoint)
+            watch = asyncio.create_task(_keep_attached(cluster, gateway, attach, endpoint))
         await asyncio.wait({serving, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
-        unplaced.cancel()
+        watch.cancel()
         await _drain(gateway, stop)
     finally:
         ready.cancel()
         server.should_exit = True
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(serving, 5.0)
-        Progress.say("stopping the replicas")
+        gateway.listeners.clear()
+        Progress.say("leaving" if attach else "stopping the replicas")
         await asyncio.to_thread(cluster.stop)
         await gateway.close()
     return 0
 
 
-def _launch(cluster: RayCluster, gateway: Gateway, tcp_host: str | None) -> None:
-    port = gateway.links.tcp_port
-    tcp = None if tcp_host is None or port is None else (tcp_host, port)
-    endpoint = Endpoint(cluster.node_id(), gateway.links.unix_path, tcp)
-    cluster.launch(replica_specs(gateway.config, gateway.links.token), endpoint)
+def _endpoint(cluster: RayCluster, gateway: Gateway, tcp_host: str | None) -> Endpoint:
+    links = gateway.links
+    tcp = None if tcp_host is None or links.tcp_port is None else (tcp_host, links.tcp_port)
+    return Endpoint(cluster.node_id(), links.unix_path, tcp, links.token)
 
 
 def _stop_event() -> asyncio.Event:
@@ -117,7 +141,9 @@ async def _drain(gateway: Gateway, stop: asyncio.Event) -> None:
     gateway.draining = True
     if not gateway.requests:
         return
-    Progress.say(f"draining: {gateway.requests} requests in flight, up to {grace:g} s (once more to cut it short)")
+    Progress.say(
+        f"draining: {gateway.requests} requests in flight, up to {grace:g} s (once more to cut it short)"
+    )
     stop.clear()
     again = asyncio.create_task(stop.wait())
     drained = asyncio.create_task(gateway.drained(grace))
@@ -135,6 +161,22 @@ async def _give_up_unplaced(gateway: Gateway) -> None:
         f"the cluster gave it no place within cluster.placement_timeout_s = {seconds:g} s; "
         "see `ray status` for what is taken"
     )
+
+
+async def _keep_attached(cluster: RayCluster, gateway: Gateway, service_id: str, endpoint: Endpoint) -> None:
+    """A restarted actor knows the gateway that launched it, not those that attached: attach again."""
+    specs = {(spec.reward, spec.replica): spec for spec in replica_specs(gateway.config)}
+    while True:
+        await asyncio.sleep(ATTACH_EVERY_S)
+        gone = [
+            specs[group.name, replica.index]
+            for group in gateway.groups.values() for replica in group.replicas if not replica.has_supervisor
+        ]  # fmt: skip
+        if gone:
+            try:
+                await asyncio.to_thread(cluster.attach, service_id, gone, endpoint)
+            except ConfigError as error:
+                log.warning("%s", error)
 
 
 async def _announce(gateway: Gateway, config: ServiceConfig, listener: socket.socket) -> None:

@@ -78,7 +78,7 @@ class Gateway:
         """Wait until no request is in flight; whether that happened in time."""
         try:
             await asyncio.wait_for(self._quiet.wait(), timeout_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return False
         return True
 
@@ -101,20 +101,22 @@ class Gateway:
                 heap.trim()
 
 
-def replica_specs(config: ServiceConfig, token: str, gateways: tuple[Address, ...] = ()) -> list[ReplicaSpec]:
+def replica_specs(config: ServiceConfig, gateways: tuple[Address, ...] = ()) -> list[ReplicaSpec]:
     """One spec per replica, in the order of the config."""
     return [
-        _spec(config, reward, index, token, gateways) for reward in config.rewards for index in range(reward.num_replicas)
+        _spec(config, reward, index, gateways)
+        for reward in config.rewards
+        for index in range(reward.num_replicas)
     ]
 
 
 def _spec(
-    config: ServiceConfig, reward: RewardConfig, index: int, token: str, gateways: tuple[Address, ...]
+    config: ServiceConfig, reward: RewardConfig, index: int, gateways: tuple[Address, ...]
 ) -> ReplicaSpec:
     folders = [str(config.source.parent)] if config.source is not None else []
     return ReplicaSpec(
         reward=reward.name, replica=index, scorer=reward.scorer, params=dict(reward.params), gateways=gateways,
-        token=token, requirements=None if reward.runtime_env is None else str(reward.runtime_env),
+        requirements=None if reward.runtime_env is None else str(reward.runtime_env),
         max_concurrency=reward.max_concurrency, max_batch_size=reward.max_batch_size, warmup=reward.warmup,
         start_timeout_s=reward.start_timeout_s, max_start_attempts=reward.max_start_attempts,
         num_gpus=reward.num_gpus, num_cpus=reward.num_cpus, scheduling=reward.scheduling,

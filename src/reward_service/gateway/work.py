@@ -92,7 +92,8 @@ class Work:
         if not self.pending:
             self._done()
             return
-        for job in self.subscribers:
+        # A copy, because a request that has enough leaves.
+        for job in list(self.subscribers):
             job.partly(self)
 
     def _done(self) -> None:
@@ -183,6 +184,14 @@ class Job:
                 }
                 if work.pending <= self.late:
                     self._leave(work)
+
+    def errors_of(self, work: Work) -> dict[str, str]:
+        """The errors of *work* for this request; a score that came after its deadline, yet in time, is none."""
+        given_up = self.expired.get(work)
+        if given_up is None:
+            return work.errors
+        late = {reward: error for reward, error in given_up.items() if reward not in work.results}
+        return {**late, **work.errors}
 
     def abandon(self) -> None:
         """The client is gone: works that nobody else waits for are dropped."""

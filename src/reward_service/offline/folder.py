@@ -55,9 +55,7 @@ class CaptionedFolder:
         try:
             image.encode()
         except UnicodeEncodeError as error:
-            raise ConfigError(
-                f"{self.path}: the file name {image!r} is not UTF-8; rename the file"
-            ) from error
+            raise ConfigError(f"{self.path}: the file name {image!r} is not UTF-8; rename the file") from error
         text, table = picture.with_suffix(".txt"), picture.with_suffix(".json")
         if text.is_file():
             return {"image": image, "prompt": _read(text).decode("utf-8", "replace").strip()}
@@ -74,9 +72,7 @@ def _caption(path: Path) -> Values:
     try:
         caption = orjson.loads(_read(path))
     except orjson.JSONDecodeError as error:
-        raise ConfigError(
-            f"{path}: not valid JSON ({error.msg}); correct it, or write a .txt caption"
-        ) from error
+        raise ConfigError(f"{path}: not valid JSON ({error.msg}); correct it, or write a .txt caption") from error
     if isinstance(caption, str):
         return {"prompt": caption}
     if isinstance(caption, dict):

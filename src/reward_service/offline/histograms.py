@@ -22,9 +22,7 @@ def histograms_png(tally: Tally) -> bytes:
     named = [(f"{r}.{m}", metric) for r, metrics in tally.metrics.items() for m, metric in metrics.items()]
     across = max(1, min(_COLUMNS, len(named)))
     down = max(1, math.ceil(len(named) / across))
-    figure = Figure(
-        figsize=(_CELL_INCHES[0] * across, _CELL_INCHES[1] * down), dpi=_DPI, layout="constrained"
-    )
+    figure = Figure(figsize=(_CELL_INCHES[0] * across, _CELL_INCHES[1] * down), dpi=_DPI, layout="constrained")
     cells = figure.subplots(down, across, squeeze=False).flat
     for axes in cells:
         axes.set_axis_off()
@@ -48,9 +46,7 @@ def _draw(axes: Any, name: str, metric: Metric, rows: int) -> None:
         return
     axes.hist(metric.values, bins=_bins(stats.count), color=_BAR, edgecolor="white", linewidth=0.4)
     axes.axvline(stats.mean, color=_MEAN, linewidth=1.4, label=f"mean {stats.mean:.4g}")
-    axes.axvline(
-        stats.median, color=_MEDIAN, linewidth=1.4, linestyle="--", label=f"median {stats.median:.4g}"
-    )
+    axes.axvline(stats.median, color=_MEDIAN, linewidth=1.4, linestyle="--", label=f"median {stats.median:.4g}")
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("rows", fontsize=8)
     axes.legend(fontsize=7, frameon=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 from reward_service.client import RequestRefused, RewardClient, RewardRequest, ScoreResponse
 from reward_service.errors import ConfigError
 from reward_service.offline.folder import open_folder
-from reward_service.offline.items import Recipe, RowProblem
+from reward_service.offline.items import ORIGINAL, Recipe, RowProblem
 from reward_service.offline.journal import Entry, Journal
 from reward_service.offline.output import ENDINGS, write_output
 from reward_service.offline.parquet import ParquetSource
@@ -33,7 +33,7 @@ class ScoreJob:
 
     input: JSONL, CSV, Parquet, or a folder. output: ``.jsonl`` or ``.parquet``. rewards: asked of every row.
     batch_size: rows per request. concurrency: requests at once. resume: go on from the journal beside the
-    output. retry_failed: score rows with an error again. reencode: decode pictures here (see `Recipe`).
+    output. retry_failed: score rows with an error again. image_format: ``original``, or the client's.
     """
 
     input: Path
@@ -44,7 +44,12 @@ class ScoreJob:
     concurrency: int = 4
     resume: bool = True
     retry_failed: bool = False
-    reencode: bool = False
+    image_format: str = ORIGINAL
+
+    @property
+    def reencode(self) -> bool:
+        """Whether pictures are decoded here, because the client encodes them anew."""
+        return self.image_format != ORIGINAL
 
     @property
     def journal_path(self) -> Path:
@@ -63,7 +68,7 @@ def prepare(job: ScoreJob) -> Prepared:
     if not survey.count:
         raise ConfigError(f"{job.input}: no rows; give at least one picture")
     columns = job.columns.resolve(survey.kinds, job.input)
-    header = {"rewards": sorted(job.rewards), "columns": vars(columns), "reencoded": job.reencode}
+    header = {"rewards": sorted(job.rewards), "columns": vars(columns), "image_format": job.image_format}
     if job.resume and job.output.exists() and not job.journal_path.exists():
         raise ConfigError(
             f"{job.output} exists without its journal {job.journal_path.name}, so it is from another run; "
@@ -80,9 +85,7 @@ def prepare(job: ScoreJob) -> Prepared:
 class Prepared:
     """A checked job with its open journal; a context manager. pending: rows that are left to score."""
 
-    def __init__(
-        self, job: ScoreJob, source: Source, survey: Survey, columns: Columns, journal: Journal
-    ) -> None:
+    def __init__(self, job: ScoreJob, source: Source, survey: Survey, columns: Columns, journal: Journal) -> None:
         self.job = replace(job, columns=columns)
         self.source = source
         self.total = survey.count
@@ -92,7 +95,7 @@ class Prepared:
         self.pending = self.total - self._unchanged()
 
     def score(self, client: RewardClient, advance: Callable[[int, int], None]) -> None:
-        """Score what is pending; ``advance(rows, failed)`` is called after each batch, in any thread.
+        """Score what is pending; ``advance(rows, failed)`` follows each batch, in one thread at a time.
 
         Raises ClientError when the service is lost. What is recorded by then stays recorded.
         """
@@ -108,7 +111,8 @@ class Prepared:
                     return
                 entries = self._score_batch(client, batch)
                 self._journal.record(entries)
-                advance(len(entries), sum(bool(entry.errors) for entry in entries))
+                with taking:
+                    advance(len(entries), sum(bool(entry.errors) for entry in entries))
 
         with ThreadPoolExecutor(self.job.concurrency, thread_name_prefix="score") as pool:
             futures = [pool.submit(work) for _ in range(self.job.concurrency)]
@@ -144,8 +148,7 @@ class Prepared:
         """How many rows are done; raises ConfigError when one of them, or their number, has changed."""
         if self._journal.rows > self.total:
             raise ConfigError(
-                f"{self.job.input}: {self._journal.rows} rows were scored, now it has {self.total}; "
-                f"{_START_OVER}"
+                f"{self.job.input}: {self._journal.rows} rows were scored, now it has {self.total}; {_START_OVER}"
             )
         if not self._journal.rows:
             return 0
@@ -154,8 +157,7 @@ class Prepared:
             entry = self._journal.get(index)
             if entry is not None and entry.fingerprint != fingerprint(values):
                 raise ConfigError(
-                    f"{self.job.input}: row {index} (the first is 0) has changed since it was scored; "
-                    f"{_START_OVER}"
+                    f"{self.job.input}: row {index} (the first is 0) has changed since it was scored; {_START_OVER}"
                 )
             done += self._journal.is_done(index)
         return done
@@ -237,8 +239,7 @@ def _survey(source: Source, rewards: Sequence[str]) -> Survey:
         taken = sorted(name for name in new if name.startswith(ours))
         if taken:
             raise ConfigError(
-                f"{source.path}: it has a column {taken[0]!r} already, which this run would write; "
-                "rename or drop it"
+                f"{source.path}: it has a column {taken[0]!r} already, which this run would write; rename or drop it"
             )
         survey.add(values)
     return survey

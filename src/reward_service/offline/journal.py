@@ -47,9 +47,7 @@ class Journal:
     running process, or is no journal.
     """
 
-    def __init__(
-        self, path: Path, header: Mapping[str, Any], *, resume: bool, retry_failed: bool = False
-    ) -> None:
+    def __init__(self, path: Path, header: Mapping[str, Any], *, resume: bool, retry_failed: bool = False) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._offsets = array("q")
@@ -126,7 +124,8 @@ class Journal:
         """Index the file and cut off a torn last line; returns where the next line goes."""
         with self.path.open("rb") as reader:
             first = reader.readline()
-            if not first or (first.startswith(_HEAD) and not first.endswith(b"\n")):
+            if not first or (first.startswith(_HEAD) and not reader.peek(1)):
+                # Nothing is on record yet, so any question may be asked.
                 self._file.truncate(0)
                 line = orjson.dumps({"journal": _VERSION, **header}, option=orjson.OPT_APPEND_NEWLINE)
                 _write_all(self._file.fileno(), line)

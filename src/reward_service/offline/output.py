@@ -53,9 +53,7 @@ def write_output(
             for index, values in enumerate(source.rows()):
                 entry = journal.get(index)
                 if entry is None:
-                    raise ConfigError(
-                        f"{source.path}: it grew while it was scored; run the same command again"
-                    )
+                    raise ConfigError(f"{source.path}: it grew while it was scored; run the same command again")
                 if index in keep:
                     kept[index] = values
                 writer.write({**values, **_scores(entry, columns)})

@@ -49,9 +49,7 @@ class ParquetSource:
 class ParquetWriter:
     """Writes rows whose input columns have the types of *schema*, or those of the survey's *kinds*."""
 
-    def __init__(
-        self, path: Path, kinds: Mapping[str, str], schema: Any, score_columns: Mapping[str, str]
-    ) -> None:
+    def __init__(self, path: Path, kinds: Mapping[str, str], schema: Any, score_columns: Mapping[str, str]) -> None:
         import pyarrow
         from pyarrow.parquet import ParquetWriter as Target
 

@@ -79,9 +79,7 @@ def extreme_rows(tally: Tally) -> set[int]:
     }
 
 
-def write_summary(
-    path: Path, tally: Tally, rows: Mapping[int, Values], columns: Columns, base: Path
-) -> list[Path]:
+def write_summary(path: Path, tally: Tally, rows: Mapping[int, Values], columns: Columns, base: Path) -> list[Path]:
     """Write the page, the PNG, or both into a folder; returns what was written."""
     png = histograms_png(tally)
     if path.suffix.lower() == ".png":
@@ -124,9 +122,7 @@ class _Page:
     def html(self, png: bytes) -> str:
         tally = self._tally
         head = "".join(f"<th>{escape(heading)}</th>" for heading in HEADINGS)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in _lines(tally)
-        )
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in _lines(tally))
         sections = [
             self._section(f"{reward}.{name}", metric)
             for reward, metrics in tally.metrics.items()
@@ -146,9 +142,7 @@ class _Page:
             for reward, messages in self._tally.messages.items()
             for text, count in messages.most_common(_SHOWN_MESSAGES)
         ]
-        return f"<h2>Failures</h2><p>{self._tally.failed_rows:,} rows.</p><ul>{''.join(items)}</ul>\n" * bool(
-            items
-        )
+        return f"<h2>Failures</h2><p>{self._tally.failed_rows:,} rows.</p><ul>{''.join(items)}</ul>\n" * bool(items)
 
     def _section(self, name: str, metric: Metric) -> str:
         lowest = "".join(self._figure(value, row) for value, row in metric.lowest)

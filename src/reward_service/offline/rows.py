@@ -58,15 +58,11 @@ class Columns:
         if prompt is None:
             raise ConfigError(_no_column("prompt", "--prompt-column", PROMPT_NAMES, known, path))
         if image is None and self.video is None:
-            raise ConfigError(
-                _no_column("image", "--image-column or --video-column", IMAGE_NAMES, known, path)
-            )
+            raise ConfigError(_no_column("image", "--image-column or --video-column", IMAGE_NAMES, known, path))
         settled = Columns(prompt, image, self.video, self.metadata)
         for option, name in vars(settled).items():
             if name is not None and name not in known:
-                raise ConfigError(
-                    f"{path}: no column {name!r} for --{option}-column; it has {_listed(known)}"
-                )
+                raise ConfigError(f"{path}: no column {name!r} for --{option}-column; it has {_listed(known)}")
         return settled
 
 
@@ -115,13 +111,9 @@ class JsonlSource:
         try:
             values = orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
         except orjson.JSONDecodeError as error:
-            raise ConfigError(
-                f"{where}: not valid JSON ({error.msg}); write one JSON object per line"
-            ) from error
+            raise ConfigError(f"{where}: not valid JSON ({error.msg}); write one JSON object per line") from error
         if not isinstance(values, dict):
-            raise ConfigError(
-                f"{where}: a {type(values).__name__}, not an object; write one JSON object per line"
-            )
+            raise ConfigError(f"{where}: a {type(values).__name__}, not an object; write one JSON object per line")
         return values
 
 
@@ -194,10 +186,7 @@ def _first(names: tuple[str, ...], known: Mapping[str, str]) -> str | None:
 
 
 def _no_column(what: str, option: str, names: tuple[str, ...], known: Mapping[str, str], path: Path) -> str:
-    return (
-        f"{path}: no {what} column: none is named {', '.join(names)}. It has {_listed(known)}; "
-        f"choose with {option}"
-    )
+    return f"{path}: no {what} column: none is named {', '.join(names)}. It has {_listed(known)}; choose with {option}"
 
 
 def _listed(known: Mapping[str, str]) -> str:

@@ -39,8 +39,8 @@ async def local_service(config: ServiceConfig | str, *, settled: bool = True) ->
         config = load_config_text(config)
     service = LocalService(config)
     await service.gateway.start()
-    unix = (["unix", service.gateway.links.unix_path],)
-    specs = replica_specs(config, service.gateway.links.token, unix)
+    links = service.gateway.links
+    specs = replica_specs(config, (["unix", links.unix_path, links.token],))
     service.supervisors = [Supervisor(spec) for spec in specs]
     running = [asyncio.create_task(supervisor.run()) for supervisor in service.supervisors]
     listener = socket.create_server(("127.0.0.1", 0))
@@ -48,7 +48,7 @@ async def local_service(config: ServiceConfig | str, *, settled: bool = True) ->
     server = uvicorn.Server(
         uvicorn.Config(GatewayApp(service.gateway), log_config=None, access_log=False, lifespan="off")
     )
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
+    server.capture_signals = contextlib.nullcontext  # type: ignore[assignment,method-assign]
     serving = asyncio.create_task(server.serve([listener]))
     try:
         if settled:

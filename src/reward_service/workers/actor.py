@@ -22,12 +22,13 @@ class Endpoint:
     node_id: str
     unix: str
     tcp: tuple[str, int] | None
+    token: str
 
     def address_from(self, node_id: str) -> Address:
         """The address to use on the node *node_id*."""
         if node_id == self.node_id or self.tcp is None:
-            return ["unix", self.unix]
-        return ["tcp", *self.tcp]
+            return ["unix", self.unix, self.token]
+        return ["tcp", *self.tcp, self.token]
 
 
 class ReplicaActor:
@@ -54,6 +55,7 @@ class ReplicaActor:
 
     def attach(self, endpoint: Endpoint) -> None:
         """Serve the gateway at *endpoint* too."""
+        # After a restart of the actor Ray calls the constructor again, not this.
         self._loop.call_soon_threadsafe(self._supervisor.attach, endpoint.address_from(self._node_id))
 
     def stop(self, timeout_s: float) -> bool:

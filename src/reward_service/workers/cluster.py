@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 STOP_TIMEOUT_S = 15.0
 # Nothing travels through Ray's object store; this is about the least it accepts.
 OBJECT_STORE_BYTES = 96 * 1024 * 1024
+NAMESPACE = "reward-service"
+ATTACH_TIMEOUT_S = 30.0
 
 
 class RayCluster:
@@ -29,6 +32,8 @@ class RayCluster:
     def __init__(self, config: ServiceConfig) -> None:
         self._config = config
         self._actors: list[Any] = []
+        # Names the actors, so that other gateways can share them.
+        self.service_id = secrets.token_hex(4)
 
     @property
     def is_local(self) -> bool:
@@ -36,18 +41,17 @@ class RayCluster:
         return self._config.cluster.ray_address is None
 
     def connect(self) -> None:
-        """Start or join Ray and check the placement; raises ConfigError or PlacementError."""
+        """Start or join Ray; raises ConfigError."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Ray starts workers at nice 15, and scorer processes would inherit it.
         os.environ.setdefault("RAY_worker_niceness", "0")
-        demands = demands_of(self._config)
         cluster = self._config.cluster
         options: dict[str, Any] = {
-            "namespace": cluster.namespace, "log_to_driver": False, "configure_logging": False,
+            "namespace": cluster.namespace or NAMESPACE, "log_to_driver": False, "configure_logging": False,
             "logging_level": logging.WARNING,
         }  # fmt: skip
         if cluster.ray_address is None:
-            cpus = math.ceil(sum(demand.cpus * demand.replicas for demand in demands))
+            cpus = math.ceil(sum(demand.cpus * demand.replicas for demand in demands_of(self._config)))
             # CPUs are bookkeeping in a cluster of our own: never let them keep a replica from starting.
             options |= {
                 "address": "local", "num_cpus": max(os.cpu_count() or 1, cpus), "include_dashboard": False,
@@ -62,7 +66,10 @@ class RayCluster:
                 f"cluster.ray_address {cluster.ray_address!r}: {error}. Is the cluster up, and of Ray {ray.__version__}? "
                 "Ray asks for a token by default: set RAY_AUTH_MODE and RAY_AUTH_TOKEN as on the head node."
             ) from error
-        check_placement(demands, self.nodes())
+
+    def check(self) -> None:
+        """Refuse what the cluster cannot hold; raises PlacementError."""
+        check_placement(demands_of(self._config), self.nodes())
 
     def nodes(self) -> list[Node]:
         """The live nodes with their total resources."""
@@ -72,7 +79,7 @@ class RayCluster:
                 gpus=float(node["Resources"].get("GPU", 0.0)),
                 cpus=float(node["Resources"].get("CPU", 0.0)),
             )
-            for node in ray.nodes()
+            for node in ray.nodes()  # type: ignore[no-untyped-call]
             if node["Alive"]
         ]
 
@@ -82,7 +89,7 @@ class RayCluster:
 
     def node_address(self) -> str:
         """Address under which other nodes reach this one."""
-        return str(ray.util.get_node_ip_address())
+        return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def launch(self, specs: Sequence[ReplicaSpec], endpoint: Endpoint) -> None:
         """Ask Ray for one actor per spec; placement goes on in the background."""
@@ -90,11 +97,26 @@ class RayCluster:
         for spec in specs:
             options: dict[str, Any] = {
                 "num_gpus": spec.num_gpus, "num_cpus": spec.num_cpus, "max_restarts": -1, "max_task_retries": 0,
-                "max_concurrency": 2,
+                "max_concurrency": 2, "name": self._name(self.service_id, spec),
             }  # fmt: skip
             if spec.scheduling == "spread":
                 options["scheduling_strategy"] = "SPREAD"
             self._actors.append(remote.options(**options).remote(spec, [endpoint]))
+
+    def attach(self, service_id: str, specs: Sequence[ReplicaSpec], endpoint: Endpoint) -> None:
+        """Have the replicas of another gateway's service serve *endpoint* too; raises ConfigError."""
+        try:
+            actors = [ray.get_actor(self._name(service_id, spec)) for spec in specs]
+            ray.get([actor.attach.remote(endpoint) for actor in actors], timeout=ATTACH_TIMEOUT_S)
+        except (ValueError, ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
+            raise ConfigError(
+                f"cannot attach to service {service_id!r}: {error}. It must run on the same cluster and namespace "
+                "with the same rewards; its gateway prints its id when it starts."
+            ) from error
+
+    @staticmethod
+    def _name(service_id: str, spec: ReplicaSpec) -> str:
+        return f"{service_id}:{spec.reward}:{spec.replica}"
 
     def stop(self) -> None:
         """Stop every replica (in an orderly way first) and leave or end the cluster."""

@@ -56,7 +56,9 @@ def join_gateway(address: list[Any], hello: Message) -> Gateway:
     """Connect and shake hands; raises OSError or ProtocolError."""
     channel = connect(address)
     try:
-        channel.send({"t": "hello", "role": "scorer", "protocol": PROTOCOL_VERSION, **hello})
+        channel.send(
+            {"t": "hello", "role": "scorer", "protocol": PROTOCOL_VERSION, "token": address[-1], **hello}
+        )
         welcome, fds = channel.receive_with_fds()
         if welcome.get("t") != "welcome":
             raise ProtocolError(f"the gateway refused: {welcome.get('reason', welcome)}")
@@ -75,7 +77,7 @@ class ScorerProcess:
     def __init__(self, spec: Message, status: Callable[[Message], None]) -> None:
         self._spec = spec
         self._status = status
-        self._hello = {key: spec[key] for key in ("reward", "replica", "token", "incarnation")}
+        self._hello = {key: spec[key] for key in ("reward", "replica", "incarnation")}
         self._selector = selectors.DefaultSelector()
         self._new: list[list[Any]] = [list(address) for address in spec["gateways"]]
         self._lost: list[tuple[float, list[Any]]] = []

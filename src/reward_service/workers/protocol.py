@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 PROTOCOL_VERSION = 1
@@ -20,9 +20,10 @@ MAX_BLOB_BYTES = 1 << 31
 RECEIVE_BYTES = 1 << 18
 
 Message = dict[str, Any]
-# Where a peer listens: ("unix", path) on this node, ("tcp", host, port) from another one.
+# Where a gateway listens, and its token: ["unix", path, token] on this node, ["tcp", host, port, token] elsewhere.
 Address = list[Any]
 
+loads: Callable[[bytes], Any]
 try:
     import orjson
 

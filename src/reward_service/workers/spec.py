@@ -16,8 +16,7 @@ class ReplicaSpec:
     replica: int
     scorer: str
     params: dict[str, Any]
-    gateways: tuple[Address, ...]
-    token: str
+    gateways: tuple[Address, ...] = ()
     requirements: str | None = None
     max_concurrency: int = 1
     max_batch_size: int | None = None

@@ -20,7 +20,14 @@ from typing import Any
 from reward_service.errors import EnvironmentBuildError
 from reward_service.workers.environments import ensure_environment
 from reward_service.workers.process import EXIT_NOT_BUILT
-from reward_service.workers.protocol import PROTOCOL_VERSION, Address, FrameBuffer, Message, ProtocolError, pack
+from reward_service.workers.protocol import (
+    PROTOCOL_VERSION,
+    Address,
+    FrameBuffer,
+    Message,
+    ProtocolError,
+    pack,
+)
 from reward_service.workers.spec import ReplicaSpec
 
 BOOTSTRAP = str(Path(__file__).with_name("bootstrap.py"))
@@ -32,6 +39,7 @@ STOP_GRACE_S = 10.0
 STDERR_LINES = 40
 STDERR_LINE_CHARS = 1_000
 LINK_RETRY_S = 0.5
+FORGET_S = 120.0
 # Pillow and glibc then reuse the memory of pictures instead of having the kernel clear it for each one.
 DEFAULT_ENV = {
     "PILLOW_BLOCKS_MAX": "8",
@@ -108,7 +116,12 @@ class Supervisor:
             if ready and time.monotonic() - started > STABLE_S:
                 pause = FIRST_PAUSE_S
             self._report(
-                {"state": "restarting", "reason": reason, "traceback": trace, "detail": f"again in {pause:.1f} s"}
+                {
+                    "state": "restarting",
+                    "reason": reason,
+                    "traceback": trace,
+                    "detail": f"again in {pause:.1f} s",
+                }
             )
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), pause)
@@ -228,7 +241,7 @@ class Supervisor:
             process.send_signal(signal.SIGTERM)
         try:
             await asyncio.wait_for(process.wait(), STOP_GRACE_S if self._was_ready else 1.0)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
@@ -236,7 +249,7 @@ class Supervisor:
     def _spec_message(self) -> Message:
         spec = self.spec
         return {
-            "reward": spec.reward, "replica": spec.replica, "token": spec.token, "incarnation": self._incarnation,
+            "reward": spec.reward, "replica": spec.replica, "incarnation": self._incarnation,
             "scorer": spec.scorer, "params": spec.params, "gateways": self._gateways, "warmup": spec.warmup,
             "max_concurrency": spec.max_concurrency, "max_batch_size": spec.max_batch_size,
             "sys_path": list(spec.sys_path),
@@ -269,11 +282,14 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
     async def _link(self, address: Address) -> None:
-        """Hold the control connection to one gateway, re-opened whenever it breaks."""
-        while True:
-            with contextlib.suppress(OSError, ProtocolError, asyncio.IncompleteReadError):
+        """Hold the control connection to one gateway, re-opened when it breaks; forget one that is gone for good."""
+        last_seen = time.monotonic()
+        while time.monotonic() - last_seen < FORGET_S:
+            with contextlib.suppress(OSError, ProtocolError):
                 await self._one_link(address)
+                last_seen = time.monotonic()
             await asyncio.sleep(LINK_RETRY_S)
+        self._gateways.remove(address)
 
     async def _one_link(self, address: Address) -> None:
         if address[0] == "unix":
@@ -282,7 +298,7 @@ class Supervisor:
             reader, writer = await asyncio.open_connection(address[1], int(address[2]))
         spec = self.spec
         hello = {
-            "t": "hello", "role": "supervisor", "protocol": PROTOCOL_VERSION, "token": spec.token,
+            "t": "hello", "role": "supervisor", "protocol": PROTOCOL_VERSION, "token": address[-1],
             "reward": spec.reward, "replica": spec.replica,
         }  # fmt: skip
         writer.write(pack(hello))
