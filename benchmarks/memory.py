@@ -121,6 +121,7 @@ def main() -> int:
                 raise serving.NoService("the gateway's process is not on this machine; give --pid, or no --url")
             for case in parse_cases(args.cases):
                 rows[case.name] = flood(service, service.meter, case, Path(name), args.seconds)
+                print(f"{case.name:<6} peak {rows[case.name]['peak_mb']:.0f} MB", file=sys.stderr)
     except (serving.NoService, ValueError, ImportError) as error:
         print(f"memory.py: {error}", file=sys.stderr)
         return 2

@@ -96,6 +96,9 @@ def started(command: str, config: Path, port: int, folder: Path) -> Iterator[Ser
         url = f"http://127.0.0.1:{port}"
         await_ready(url, process, log)
         yield Service(url, Meter(process.pid))
+    except (psutil.NoSuchProcess, ProcessLookupError) as error:
+        ended = f"the service ended with code {process.poll()} under load"
+        raise NoService(f"{ended}; its last lines:\n{_end_of(log)}") from error
     finally:
         stop(process)
 

@@ -34,10 +34,9 @@ def show(summary: dict[str, Any]) -> None:
 
 def _notes(summary: dict[str, Any]) -> list[str]:
     notes = [
-        "× = over the direct loop, by its codec: throughput with two threads (n1: one), then CPU of gateway and "
-        "replicas",
-        f"over the direct loop's (goal: at most {CPU_AT_MOST:g}×). gateway, replicas, Ray (its daemons), client "
-        "(the load generator): CPU ms per item.",
+        "× = over the direct loop, by its codec: throughput with two threads (n1: one), then CPU of gateway",
+        f"and replicas over the direct loop's (goal: at most {CPU_AT_MOST:g}×). gateway, replicas, Ray (its "
+        "daemons), client (the load generator): CPU ms per item.",
     ]
     busy = [name for name, case in summary["cases"].items() if case.get("other_cores", 0.0) > BUSY_CORES]
     if busy:

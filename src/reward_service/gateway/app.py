@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from reward_service import __version__
 from reward_service.gateway import health as health_report
@@ -66,6 +67,11 @@ def create_api(gateway: Gateway) -> FastAPI:
     async def livez() -> dict[str, str]:
         """The process answers."""
         return {"status": "ok"}
+
+    @api.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Prometheus metrics."""
+        return Response(gateway.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     @api.get("/rewards", response_model=RewardsResponse)
     async def rewards() -> dict[str, list[str]]:

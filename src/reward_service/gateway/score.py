@@ -309,6 +309,7 @@ class _Exchange:
                 (b"content-type", kind), (b"content-length", str(len(body)).encode()), *(headers or ()),
             ],
         }  # fmt: skip
+        self._gateway.metrics.answered(status, time.monotonic() - self._arrived)
         with contextlib.suppress(OSError):
             await self._send(start)
             await self._send({"type": "http.response.body", "body": body})

@@ -15,6 +15,7 @@ from reward_service.gateway.group import RewardGroup
 from reward_service.gateway.idempotency import IdempotencyCache
 from reward_service.gateway.intake import Intake, MediaRules
 from reward_service.gateway.links import LinkServer
+from reward_service.gateway.metrics import Metrics
 from reward_service.gateway.parse import BodyRules
 from reward_service.gateway.replica import Replica
 from reward_service.workers.protocol import Address
@@ -39,6 +40,7 @@ class Gateway:
         media = MediaRules(limits.max_image_pixels, limits.max_video_bytes, server.video_roots, multi_node)
         self.intake = Intake(self.arena, threads, media)
         self.bodies = ByteBudget(limits.body_bytes_in_flight)
+        self.metrics = Metrics(self.groups, self.arena, self.bodies)
         self.idempotency = IdempotencyCache(limits.idempotency_cache_size)
         self.rules = BodyRules(limits, frozenset(self.groups))
         self.links = LinkServer(self.groups, self.arena)

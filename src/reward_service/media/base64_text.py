@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import re
 
-import pybase64
-
 from ..errors import BadMedia
+
+try:
+    import pybase64
+
+    _decode = functools.partial(pybase64.b64decode, validate=True)
+except ImportError:
+    # A scorer process on another node decodes pictures too, in an environment that need not have the faster codec.
+    _decode = functools.partial(base64.b64decode, validate=True)
 
 # Long enough for any media type with parameters; a comma further on belongs to no prefix.
 _MAX_PREFIX = 256
@@ -22,7 +30,7 @@ def decode_base64(text: str) -> bytes:
     """
     payload = _after_data_prefix(text) if text[:5].lower() == "data:" else text
     try:
-        data = pybase64.b64decode(payload, validate=True)
+        data = _decode(payload)
     except ValueError:
         data = _decode_with_whitespace(payload)
     if not data:
@@ -45,7 +53,7 @@ def _after_data_prefix(text: str) -> str:
 def _decode_with_whitespace(payload: str) -> bytes:
     try:
         compact = payload.encode("ascii").translate(None, _WHITESPACE)
-        return pybase64.b64decode(compact, validate=True)
+        return _decode(compact)
     except ValueError:
         # The codec's error holds the whole text, so it is not kept as the cause.
         raise BadMedia(_diagnosis(payload)) from None

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 
-import simplejpeg
 from PIL import Image, JpegImagePlugin
 
 from ..errors import BadMedia
 from .header import Header
 from .pixels import as_pixels, upright_view
 from .tiff import exif_orientation
+
+try:
+    import simplejpeg
+except ImportError:
+    # A scorer process on another node decodes pictures too, in an environment that need not have the faster codec.
+    simplejpeg = None
 
 KIND = "JPEG"
 BEGINNINGS = (b"\xff\xd8\xff",)
@@ -57,6 +62,8 @@ def read_header(blob: bytes) -> Header:
 
 def decode_direct(blob: bytes, header: Header, buffer: memoryview) -> bool:
     """Write upright RGB into *buffer*; False where the codec refuses the file: Pillow has the last word."""
+    if simplejpeg is None:
+        return False
     is_upright = header.orientation == 1
     try:
         rgb = simplejpeg.decode_jpeg(blob, "RGB", buffer=buffer if is_upright else None)

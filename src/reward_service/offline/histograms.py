@@ -23,7 +23,7 @@ def histograms_png(tally: Tally) -> bytes:
     across = max(1, min(_COLUMNS, len(named)))
     down = max(1, math.ceil(len(named) / across))
     figure = Figure(figsize=(_CELL_INCHES[0] * across, _CELL_INCHES[1] * down), dpi=_DPI, layout="constrained")
-    cells = figure.subplots(down, across, squeeze=False).flat
+    cells = list(figure.subplots(down, across, squeeze=False).flat)
     for axes in cells:
         axes.set_axis_off()
     for axes, (name, metric) in zip(cells, named, strict=False):

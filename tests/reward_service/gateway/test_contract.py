@@ -89,17 +89,13 @@ async def test_a_repeated_reward_is_harmless(serve, item) -> None:
     assert (answer.results, answer.errors) == ([{"s": {"value": 1.0}}], [{}])
 
 
-async def test_images_and_videos_arrive_as_they_were_sent(
-    serve, reward, item, picture, tmp_path: Path
-) -> None:
+async def test_images_and_videos_arrive_as_they_were_sent(serve, reward, item, picture, tmp_path: Path) -> None:
     """A turn may have both; a scorer gets the picture's pixels and the file's bytes, sent or named."""
     (tmp_path / "clip.mp4").write_bytes(MP4)
     both = [{"text": "x", "image_b64": picture((1, 2, 3)), "video_b64": base64.b64encode(MP4).decode()}]
     path = [{"text": "x", "video_path": str(tmp_path / "clip.mp4")}]
     async with serve(reward("sum", "Checksum"), server={"video_roots": [str(tmp_path)]}) as caller:
-        answer = await caller.score(
-            *({"history": turns, "required_rewards": ["sum"]} for turns in (both, path))
-        )
+        answer = await caller.score(*({"history": turns, "required_rewards": ["sum"]} for turns in (both, path)))
     pixels = float(zlib.crc32(bytes((1, 2, 3)) * 256))
     assert answer.results == [
         {"sum": {"image": pixels, "video": float(zlib.crc32(MP4))}},
@@ -114,9 +110,7 @@ class Mirror:
 """
 
 
-async def test_every_turn_and_the_metadata_reach_the_scorer(
-    serve, reward, item, tmp_path, monkeypatch
-) -> None:
+async def test_every_turn_and_the_metadata_reach_the_scorer(serve, reward, item, tmp_path, monkeypatch) -> None:
     """History arrives in order with its pictures, metadata untouched, in whatever nesting."""
     (tmp_path / "mirror.py").write_text(MIRROR)
     monkeypatch.chdir(tmp_path)
@@ -154,9 +148,7 @@ async def test_every_turn_and_the_metadata_reach_the_scorer(
         ({"required_rewards": "s"}, 422, "required_rewards"),
     ],
 )
-async def test_an_item_that_breaks_the_contract_refuses_the_post(
-    serve, item, script, reward, change, status, words
-):
+async def test_an_item_that_breaks_the_contract_refuses_the_post(serve, item, script, reward, change, status, words):
     """One bad item refuses the whole POST, with the place of the mistake, and nothing is scored."""
     async with serve(reward(params=script.params)) as caller:
         answer = await caller.score({**item("bad"), **change}, item("good"))

@@ -1,4 +1,4 @@
-"""One queue per reward: replicas pull batches across requests, by priority and age, and decode nothing twice."""
+"""One queue per reward: replicas pull batches across requests, by priority and age; nothing is decoded twice."""
 
 from __future__ import annotations
 
@@ -67,9 +67,7 @@ async def test_a_busy_replica_gets_nothing_while_another_is_free(serve, reward, 
         assert (await stuck).results == [{"s": {"value": 1.0}}]
 
 
-async def test_max_concurrency_lets_one_replica_hold_several_batches(
-    serve, reward, item, script, until
-) -> None:
+async def test_max_concurrency_lets_one_replica_hold_several_batches(serve, reward, item, script, until) -> None:
     """Two threads of one process score at once."""
     async with serve(reward(params=script.gated, max_concurrency=2, max_batch_size=1)) as caller:
         calls = [caller.start(item(f"{n}")) for n in range(3)]
@@ -111,10 +109,8 @@ async def test_rewards_do_not_wait_for_each_other(serve, reward, item, script, u
 
 
 @pytest.mark.parametrize("same", [True, False])
-async def test_equal_images_of_a_request_are_decoded_once(
-    serve, reward, item, picture, script, until, same
-) -> None:
-    """Sixteen samples of one picture cost the memory of one, and two rewards share it; different ones do not."""
+async def test_equal_images_of_a_request_are_decoded_once(serve, reward, item, picture, script, until, same) -> None:
+    """Sixteen samples of one picture cost the memory of one, also for two rewards; different ones do not."""
     size = (64, 64)
     pictures = [picture((0 if same else n, 0, 0), size) for n in range(16)]
     rewards = (reward(params=script.gated), reward("sum", "Checksum"))
