@@ -24,8 +24,8 @@ from bodies import build
 from cases import Case, parse_cases
 from load import drive
 from meter import Meter, machine
-from rich.console import Console
 from rich.table import Table
+from table import stdout
 
 LOADS = "n1000,x64,y64,y200"
 SETTLE_S = 20.0
@@ -94,13 +94,24 @@ def settled(meter: Meter) -> float:
 def show(record: Record) -> None:
     """Print the table to stdout."""
     table = Table(title="Gateway memory, MB", title_justify="left")
-    for head in ("load", "callers", "asked for", "peak", "bodies", "decoded", "idle before", "idle after", "items/s", "wrong"):
+    for head in (
+        "load",
+        "callers",
+        "asked for",
+        "peak",
+        "bodies",
+        "decoded",
+        "idle before",
+        "idle after",
+        "items/s",
+        "wrong",
+    ):
         table.add_column(head, justify="left" if head == "load" else "right")
     for row in record["memory"].values():
         sizes = ("asked_mb", "peak_mb", "bodies_mb", "decoded_mb", "before_mb", "after_mb", "item_s")
         wrong = ", ".join(f"{count} {kind}" for kind, count in row["bad"].items()) or "0"
         table.add_row(row["title"], str(row["callers"]), *(f"{row[key]:.0f}" for key in sizes), wrong)
-    Console().print(table)
+    stdout().print(table)
 
 
 def main() -> int:

@@ -56,9 +56,7 @@ def measure(cases: Sequence[Case], folder: Path, args: argparse.Namespace) -> Re
     shapes = {case.shape.letter: case.shape for case in cases}
     bodies = {letter: build(shape, folder) for letter, shape in shapes.items()}
     found: dict[str, dict[str, list[Record]]] = {case.name: {"service": [], "direct": []} for case in cases}
-    steps = [
-        (case, side) for case in cases for side in ("direct", "service") if args.direct or side == "service"
-    ]
+    steps = [(case, side) for case in cases for side in ("direct", "service") if args.direct or side == "service"]
     with serving.chosen(args, folder) as service:
         for rep in range(args.reps):
             for case, side in steps if rep % 2 == 0 else reversed(steps):

@@ -71,9 +71,7 @@ def port_or_free(port: int | None) -> int:
         except OSError as error:
             holder = _listener(port or 0)
             by = f" by process {holder}" if holder else ""
-            raise NoService(
-                f"port {port} is in use{by}; give another --port, or none for a free one"
-            ) from error
+            raise NoService(f"port {port} is in use{by}; give another --port, or none for a free one") from error
         return int(probe.getsockname()[1])
 
 

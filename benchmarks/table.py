@@ -17,6 +17,12 @@ WIDTH = 150
 BUSY_CORES = 0.25
 
 
+def stdout() -> Console:
+    """Where tables go; in a file or a pipe there is no terminal to fit."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
 def show(summary: dict[str, Any]) -> None:
     """Print the table to stdout."""
     table = Table(title=machine_line(summary), title_justify="left", collapse_padding=True, pad_edge=False)
@@ -24,9 +30,7 @@ def show(summary: dict[str, Any]) -> None:
         table.add_column(head, justify="left" if number < 2 else "right", no_wrap=True)
     for name, case in summary["cases"].items():
         table.add_row(*_row(name, case))
-    console = Console()
-    # Piped into a file there is no terminal to fit.
-    console = console if console.is_terminal else Console(width=WIDTH)
+    console = stdout()
     console.print(table)
     for line in _notes(summary):
         console.print(line, highlight=False)

@@ -47,7 +47,8 @@ class BatchRunner:
             if out_of_memory(error):
                 self.limit = min(self.limit, middle)
                 release_cached_memory()
-        return self._attempt(items[:middle]) + self._attempt(items[middle:])
+        # Through `run`, which heeds the limit that the first half may have lowered.
+        return self.run(items[:middle]) + self.run(items[middle:])
 
 
 def entries_of(results: object, count: int) -> list[Entry]:

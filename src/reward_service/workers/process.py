@@ -33,6 +33,7 @@ from reward_service.workers.protocol import PROTOCOL_VERSION, Channel, Message, 
 EXIT_STOPPED = 0
 EXIT_NOT_BUILT = 3
 EXIT_UNUSABLE_DEVICE = 4
+EXIT_LOST_THREAD = 5
 RECONNECT_S = 30.0
 PR_SET_PDEATHSIG = 1
 
@@ -168,7 +169,15 @@ class ScorerProcess:
             if self._pool is None:
                 self._score(gateway, message, blob)
             else:
-                self._pool.submit(self._score, gateway, message, blob)
+                self._pool.submit(self._score_or_leave, gateway, message, blob)
+
+    def _score_or_leave(self, gateway: Gateway, message: Message, blob: bytes) -> None:
+        """On a pool's thread: what would end the process on the main thread (SystemExit, say) ends it here too."""
+        try:
+            self._score(gateway, message, blob)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(EXIT_LOST_THREAD)
 
     def _score(self, gateway: Gateway, message: Message, blob: bytes) -> None:
         items = []

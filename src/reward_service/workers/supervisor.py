@@ -95,8 +95,7 @@ class Supervisor:
         """Kill the scorer process (it hangs, say); it is restarted like after a crash."""
         if self._process is not None and self._process.returncode is None:
             self._kill_reason = reason
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            send_signal(self._process, signal.SIGKILL)
 
     # ------------------------------------------------------------------ life of the process
 
@@ -153,22 +152,32 @@ class Supervisor:
         tail: deque[str] = deque(maxlen=STDERR_LINES)
         errors = asyncio.create_task(self._read_stderr(process, tail))
         watch = asyncio.create_task(self._read_status(status_r))
+        ended = asyncio.create_task(until_exit(process))
         try:
-            ready, failure = await self._await_ready(watch)
+            ready, failure = await self._await_ready(watch, ended)
             if failure is None:
-                await process.wait()
+                await ended
         finally:
-            await self._end_process()
-            kill_group(process.pid)
-            # A stray grandchild may hold the pipes open; what it has to say is not waited for.
-            await asyncio.wait({errors, watch}, timeout=1.0)
-            errors.cancel()
-            watch.cancel()
-            await asyncio.gather(errors, watch, return_exceptions=True)
+            await self._bury(process, errors, watch, ended)
         if failure is not None and failure.get("traceback"):
             return ready, failure["reason"], failure["traceback"]
         reason = (failure or {}).get("reason") or self._kill_reason or describe_exit(process.returncode)
         return ready, reason, "\n".join(tail) or None
+
+    async def _bury(self, process: asyncio.subprocess.Process, *tasks: asyncio.Task[Any]) -> None:
+        """End *process* and what it started, and the *tasks* that watch it."""
+        try:
+            await self._end_process()
+        finally:
+            kill_group(process.pid)
+        reaped = asyncio.create_task(process.wait())
+        try:
+            # A stray grandchild may hold the pipes open; what it has to say is not waited for.
+            await asyncio.wait({*tasks, reaped}, timeout=1.0)
+        finally:
+            for task in (*tasks, reaped):
+                task.cancel()
+        await asyncio.gather(*tasks, reaped, return_exceptions=True)
 
     async def _environment(self) -> str:
         if self.spec.requirements is None:
@@ -182,20 +191,25 @@ class Supervisor:
         python = await asyncio.to_thread(ensure_environment, Path(self.spec.requirements), progress=progress)
         return str(python)
 
-    async def _await_ready(self, watch: asyncio.Task[Message | None]) -> tuple[bool, Message | None]:
-        """Wait for the status pipe to say ready, then to close: (ready, failure message or None)."""
+    async def _await_ready(
+        self, watch: asyncio.Task[Message | None], ended: asyncio.Task[None]
+    ) -> tuple[bool, Message | None]:
+        """Wait until the process says ready, or says why not, or is gone: (ready, failure message or None)."""
         self._ready = asyncio.Event()
         ready = asyncio.create_task(self._ready.wait())
         try:
             await asyncio.wait(
-                {watch, ready}, timeout=self.spec.start_timeout_s, return_when=asyncio.FIRST_COMPLETED
+                {watch, ready, ended}, timeout=self.spec.start_timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
+            if ended.done():
+                # Its last words may still be in the pipe; a grandchild may hold that open.
+                await asyncio.wait({watch}, timeout=1.0)
         finally:
             ready.cancel()
         if self._ready.is_set():
             return True, None
-        if watch.done():
-            return False, watch.result()
+        if watch.done() or ended.done():
+            return False, watch.result() if watch.done() else None
         return False, {"reason": f"not ready after start_timeout_s = {self.spec.start_timeout_s:g} s"}
 
     async def _read_status(self, fd: int) -> Message | None:
@@ -237,14 +251,12 @@ class Supervisor:
         if process is None or process.returncode is not None:
             return
         self._command({"do": "stop"})
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
+        send_signal(process, signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), STOP_GRACE_S if self._was_ready else 1.0)
+            await asyncio.wait_for(until_exit(process), STOP_GRACE_S if self._was_ready else 1.0)
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            send_signal(process, signal.SIGKILL)
+            await until_exit(process)
 
     def _spec_message(self) -> Message:
         spec = self.spec
@@ -319,6 +331,31 @@ class Supervisor:
             self.kill(str(message.get("reason", "killed by the gateway")))
         elif message.get("t") == "stop":
             self.stop()
+
+
+async def until_exit(process: asyncio.subprocess.Process) -> None:
+    """Wait for the end of *process* alone: `process.wait` waits for its pipes too, which its children may hold."""
+    if process.returncode is not None:
+        return
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    loop.add_reader(fd, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+
+
+def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal; asyncio's own method may reap the process, which is then reported with a wrong exit code."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 def kill_group(leader: int) -> None:
