@@ -94,18 +94,10 @@ def settled(meter: Meter) -> float:
 def show(record: Record) -> None:
     """Print the table to stdout."""
     table = Table(title="Gateway memory, MB", title_justify="left")
-    for head in (
-        "load",
-        "callers",
-        "asked for",
-        "peak",
-        "bodies",
-        "decoded",
-        "idle before",
-        "idle after",
-        "items/s",
-        "wrong",
-    ):
+    heads = (
+        "load", "callers", "asked for", "peak", "bodies", "decoded", "idle before", "idle after", "items/s", "wrong",
+    )  # fmt: skip
+    for head in heads:
         table.add_column(head, justify="left" if head == "load" else "right")
     for row in record["memory"].values():
         sizes = ("asked_mb", "peak_mb", "bodies_mb", "decoded_mb", "before_mb", "after_mb", "item_s")

@@ -51,6 +51,7 @@ class Meter:
     """Reads one service by the pid of its gateway; everything else hangs below it in the process tree."""
 
     def __init__(self, pid: int) -> None:
+        self.pid = pid
         self._gateway = psutil.Process(pid)
 
     def cpu(self) -> Cpu:
@@ -77,12 +78,8 @@ class Meter:
         """Let the peak start from what is resident now."""
         self._proc("clear_refs").write_text("5")
 
-    def children(self) -> list[psutil.Process]:
-        """Every process below the gateway."""
-        return self._gateway.children(recursive=True)
-
     def _proc(self, name: str) -> Path:
-        return Path("/proc") / str(self._gateway.pid) / name
+        return Path("/proc") / str(self.pid) / name
 
 
 def is_ray_daemon(process: psutil.Process) -> bool:
@@ -114,7 +111,7 @@ def machine() -> dict[str, Any]:
 
 def _seconds(process: psutil.Process) -> float:
     times = process.cpu_times()
-    return times.user + times.system
+    return float(times.user + times.system)
 
 
 def _fields(path: Path) -> dict[str, float]:

@@ -14,6 +14,8 @@ MEASURED = (
     "gateway_peak_mb", "gateway_pss_mb", "other_cores",
 )  # fmt: skip
 CODECS = ("pil", "simplejpeg")
+# Fewer points make no line.
+SWEEP_POINTS = 5
 
 
 def summarise(record: Record) -> Record:
@@ -30,7 +32,7 @@ def _case(case: Case, sides: dict[str, list[Record]]) -> Record:
     row: Record = {
         "title": case.shape.title,
         "callers": case.callers,
-        "goal": str(case.goal),
+        "goal": str(case.goal or "–"),
         "bad": dict(bad),
     }
     for key in MEASURED:
@@ -45,7 +47,7 @@ def _case(case: Case, sides: dict[str, list[Record]]) -> Record:
 
 def _against(codec: str, direct: list[Record], runs: list[Record], case: Case) -> Record:
     """Throughput over the direct loop's at the goal's threads; CPU over the direct loop's with one thread."""
-    threads = str(case.goal.threads or 2)
+    threads = str((case.goal and case.goal.threads) or 2)
     found: Record = {
         "items_s_1": round(statistics.median(one[codec]["1"]["item_s"] for one in direct), 1),
         "items_s_2": round(statistics.median(one[codec]["2"]["item_s"] for one in direct), 1),
@@ -71,11 +73,12 @@ def _against(codec: str, direct: list[Record], runs: list[Record], case: Case) -
 def _met(case: Case, row: Record) -> dict[str, bool]:
     """Which goals are met: throughput per codec of the yardstick, or in items per second; CPU per codec."""
     met: dict[str, bool] = {}
-    if case.goal.threads is None:
-        met["items_s"] = row["item_s"] >= case.goal.least
+    goal = case.goal
+    if goal is not None and goal.threads is None:
+        met["items_s"] = row["item_s"] >= goal.least
     for codec, against in row.get("direct", {}).items():
-        if case.goal.threads is not None:
-            met[codec] = against["throughput"] >= case.goal.least
+        if goal is not None and goal.threads is not None:
+            met[codec] = against["throughput"] >= goal.least
         if "cpu" in against:
             met[f"{codec}_cpu"] = against["cpu"] <= CPU_AT_MOST
     return met
@@ -86,3 +89,11 @@ def machine_line(summary: Record) -> str:
     where = summary["machine"]
     machine = f"{where['cores']} × {where['cpu']}, {where['memory_gb']} GB, Python {where['python']}"
     return f"{machine}, {where['date']}; medians of {summary['reps']} × {summary['seconds']:g} s"
+
+
+def sweeps(summary: Record) -> dict[str, dict[int, Record]]:
+    """Shapes that were measured at `SWEEP_POINTS` numbers of callers or more: letter, then callers, then case."""
+    found: dict[str, dict[int, Record]] = {}
+    for name, row in summary["cases"].items():
+        found.setdefault(name[0], {})[row["callers"]] = row
+    return {letter: dict(sorted(line.items())) for letter, line in found.items() if len(line) >= SWEEP_POINTS}

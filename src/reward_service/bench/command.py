@@ -143,15 +143,15 @@ class _Bar:
         )
         self._task = self._bar.add_task("", total=plan.count(), failed="")
         self._total = plan.total
+        self._repetitions = plan.repetitions
         self._done = self._failed = 0
         self._began = time.monotonic()
 
     def begin(self, point: Point) -> None:
         """The next measurement starts."""
-        text = (
-            f"{'+'.join(point.rewards)}, {point.concurrency} callers, batches of {point.batch_size}"
-            + f", repetition {point.repetition}" * (point.repetition > 1)
-        )
+        text = f"{'+'.join(point.rewards)}, callers {point.concurrency}, batch {point.batch_size}"
+        if self._repetitions > 1:
+            text += f", repetition {point.repetition}"
         self._done = self._failed = 0
         self._bar.update(self._task, description=text)
         self._say(text)

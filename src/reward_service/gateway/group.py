@@ -33,8 +33,6 @@ class RewardGroup:
         self._expose = service.server.expose_tracebacks
         self.queue = RewardQueue(config.name)
         self.replicas = [Replica(config, index) for index in range(config.num_replicas)]
-        # A reward that was ready once is away when its replicas are, not starting.
-        self.ever_ready = False
         self.completed = 0
         self.failed_items = 0
         self.batches = 0
@@ -102,7 +100,7 @@ class RewardGroup:
         if replica.link is not None:
             self.disconnected(index, replica.link)
         replica.link = link
-        self.ever_ready = True
+        replica.settled = True
         self._limit = self.config.max_batch_size or link.max_batch_size
         self._on_change(replica)
         self.pump()
@@ -156,6 +154,8 @@ class RewardGroup:
             link = replica.link
             if link is not None and link.free_slots > 0 and (best is None or link.load < best.load):
                 best = link
+        if best is not None and best.load and self.queue.has_suspects:
+            return None  # a suspect waits for a process of its own
         return best
 
     def _should_wait(self) -> bool:
@@ -175,7 +175,8 @@ class RewardGroup:
         self.pump()
 
     def _dispatch(self, link: ScorerLink, works: list[Work]) -> None:
-        batch = Batch(works, self.config.hang_timeout_s, lambda: self._hung(link))
+        suspect = works[0].deaths is not None and self.name in works[0].deaths
+        batch = Batch(works, self.config.hang_timeout_s, lambda: self._hung(link), alone=suspect)
         for work in works:
             work.hold()
         self.batches += 1

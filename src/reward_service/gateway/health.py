@@ -16,16 +16,16 @@ STARTING, OK, DEGRADED, FAILED, DRAINING = "starting", "ok", "degraded", "failed
 def status_of(gateway: Gateway) -> str:
     """One word for the whole service.
 
-    starting: a reward is neither ready nor failed yet. failed: a required reward has failed; the others are
-    served. degraded: an optional reward has failed, or a replica of a ready one is away. draining: going down.
+    starting: a replica has been neither ready nor failed yet. failed: a required reward has failed; the others
+    are served. degraded: an optional reward has failed, or a replica of a ready one is away. draining: going down.
     """
     if gateway.draining:
         return DRAINING
     groups = gateway.groups.values()
+    if not all(replica.settled for group in groups for replica in group.replicas):
+        return STARTING
     if any(group.failure is not None and group.config.required for group in groups):
         return FAILED
-    if any(not group.ever_ready and group.failure is None for group in groups):
-        return STARTING
     if all(replica.link is not None for group in groups for replica in group.replicas):
         return OK
     return DEGRADED

@@ -21,6 +21,8 @@ from reward_service.gateway.replica import ScorerLink
 from reward_service.workers.protocol import PROTOCOL_VERSION, FrameBuffer, Message, ProtocolError, pack
 
 log = logging.getLogger(__name__)
+# A hello is a few hundred bytes; whoever has not said it may not fill our memory.
+MOST_BEFORE_HELLO = 1 << 16
 scorer_log = logging.getLogger("reward_service.scorer")
 
 
@@ -58,6 +60,7 @@ class _Peer(asyncio.Protocol):
     def __init__(self, server: LinkServer) -> None:
         self._server = server
         self._frames = FrameBuffer()
+        self._before_hello = 0
         self._transport: asyncio.Transport | None = None
         self._group: RewardGroup | None = None
         self._replica = 0
@@ -68,13 +71,19 @@ class _Peer(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._group is None:
+            self._before_hello += len(data)
+            if self._before_hello > MOST_BEFORE_HELLO:
+                log.error("dropping a connection that sends without having said who it is")
+                return self._close()
         self._frames.feed(data)
         try:
             for message, _ in self._frames.frames():
                 self._received(message)
         except (ProtocolError, KeyError, TypeError, ValueError, IndexError) as error:
             log.error("dropping a connection that does not speak the protocol: %r", error)
-            self._close()
+            return self._close()
+        return None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._group is None:

@@ -57,11 +57,19 @@ class RewardQueue:
         heads = [lane[0][0] for lane in (self._suspects, *self._lanes) if lane]
         return min(heads, default=None)
 
+    @property
+    def has_suspects(self) -> bool:
+        """Whether the next work has to be tried alone."""
+        return bool(self._suspects)
+
     def live(self) -> int:
-        """Entries that still wait for an answer."""
-        return sum(
-            self._reward in work.pending for lane in (self._suspects, *self._lanes) for _, work in lane
-        )
+        """Entries that still wait for an answer; the others are forgotten, or a queue that nobody takes from grows."""
+        for lane in (self._suspects, *self._lanes):
+            waiting = [entry for entry in lane if self._reward in entry[1].pending]
+            self._entries -= len(lane) - len(waiting)
+            lane.clear()
+            lane.extend(waiting)
+        return self._entries
 
     def drain(self) -> list[Work]:
         """Remove and return everything."""

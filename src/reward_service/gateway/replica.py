@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 class Batch:
     """Works that one scorer process holds, with the watch that notices when it hangs."""
 
-    __slots__ = ("_watch", "works")
+    __slots__ = ("_watch", "alone", "works")
 
-    def __init__(self, works: list[Work], hang_timeout_s: float | None, on_hang: Callable[[], None]) -> None:
+    def __init__(
+        self, works: list[Work], hang_timeout_s: float | None, on_hang: Callable[[], None], *, alone: bool = False
+    ) -> None:
         self.works = works
+        # Nothing else may be in the process, because this batch may kill it.
+        self.alone = alone
         self._watch: asyncio.TimerHandle | None = None
         if hang_timeout_s is not None:
             self._watch = asyncio.get_running_loop().call_later(hang_timeout_s, on_hang)
@@ -49,6 +53,8 @@ class ScorerLink:
     @property
     def free_slots(self) -> int:
         """Batches the process can take right now."""
+        if any(batch.alone for batch in self._batches.values()):
+            return 0
         return self.slots - len(self._batches)
 
     @property
@@ -92,6 +98,8 @@ class Replica:
         self.pid: int | None = None
         self.restarts = 0
         self.since = time.monotonic()
+        # It was ready, or has failed: it is no longer starting for the first time.
+        self.settled = False
         self.link: ScorerLink | None = None
         self._control: asyncio.WriteTransport | None = None
 
@@ -125,6 +133,7 @@ class Replica:
             self.since = time.monotonic()
             self.restarts += state == "restarting"
         self.state = state
+        self.settled |= state == "failed"
         self.detail = message.get("detail")
         self.pid = message.get("pid", self.pid)
         if state in ("failed", "restarting"):

@@ -73,6 +73,7 @@ class _Exchange:
         self._number = number
         self._arrived = time.monotonic()
         self._budget = 0
+        self._body_begun = False
         self._body_read = False
         self._gone = False
         self._job: Job | None = None
@@ -127,8 +128,9 @@ class _Exchange:
             if failure is not None and gateway.config.server.on_bad_item == "reject":
                 job.abandon()
                 raise BadRequest(str(failure))
-            for turn in (turn for _, item, _ in new for turn in item.history):
-                turn.image_b64 = turn.video_b64 = turn.image = turn.video = None
+            for _, item, _ in new:
+                # The media is in the arena; its text is the largest thing this request holds.
+                item.history.clear()
         if not gateway.multi_node:
             self._return_budget()
         return job, request
@@ -160,7 +162,12 @@ class _Exchange:
         finally:
             late.cancel()
 
+    def _waits_for_go_ahead(self) -> bool:
+        """Whether the client sends its body only when asked to, and was not asked."""
+        return not self._body_begun and b"expect" in self._headers
+
     async def _receive_all(self, limit: int) -> bytes:
+        self._body_begun = True
         parts: list[bytes] = []
         size = 0
         while True:
@@ -278,7 +285,7 @@ class _Exchange:
         if error.retry_after_s is not None:
             headers.append((b"retry-after", str(max(1, round(error.retry_after_s))).encode()))
         self._return_budget()
-        if not self._body_read and error.status == TooLarge.status:
+        if not self._body_read and not self._waits_for_go_ahead():
             await self._discard()
         if not self._body_read:
             headers.append((b"connection", b"close"))

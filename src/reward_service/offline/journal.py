@@ -70,7 +70,8 @@ class Journal:
 
     def is_done(self, index: int) -> bool:
         """Whether row *index* needs no scoring."""
-        return self.get(index) is not None and index not in self._retry
+        known = index < len(self._offsets) and self._offsets[index] != _UNKNOWN
+        return known and index not in self._retry
 
     def get(self, index: int) -> Entry | None:
         """The newest entry of row *index*."""

@@ -19,10 +19,10 @@ from reward_service.workers.supervisor import Supervisor
 class LocalService:
     """A running service: its `url`, its `gateway`, its `supervisors`."""
 
-    def __init__(self, config: ServiceConfig) -> None:
+    def __init__(self, config: ServiceConfig, *, over_tcp: bool = False) -> None:
         self.config = config
         self.url = ""
-        self.gateway = Gateway(config)
+        self.gateway = Gateway(config, multi_node=over_tcp)
         self.supervisors: list[Supervisor] = []
 
     async def until_settled(self) -> None:
@@ -33,14 +33,20 @@ class LocalService:
 
 
 @contextlib.asynccontextmanager
-async def local_service(config: ServiceConfig | str, *, settled: bool = True) -> AsyncIterator[LocalService]:
-    """Start a service on a free port of 127.0.0.1; *config* may be YAML text."""
+async def local_service(
+    config: ServiceConfig | str, *, settled: bool = True, over_tcp: bool = False
+) -> AsyncIterator[LocalService]:
+    """Start a service on a free port of 127.0.0.1; *config* may be YAML text.
+
+    With *over_tcp* its scorers connect as those on other nodes do, and share no memory with the gateway.
+    """
     if isinstance(config, str):
         config = load_config_text(config)
-    service = LocalService(config)
-    await service.gateway.start()
+    service = LocalService(config, over_tcp=over_tcp)
+    await service.gateway.start("127.0.0.1" if over_tcp else None)
     links = service.gateway.links
-    specs = replica_specs(config, (["unix", links.unix_path, links.token],))
+    address = ["tcp", "127.0.0.1", links.tcp_port] if over_tcp else ["unix", links.unix_path]
+    specs = replica_specs(config, ([*address, links.token],))
     service.supervisors = [Supervisor(spec) for spec in specs]
     running = [asyncio.create_task(supervisor.run()) for supervisor in service.supervisors]
     listener = socket.create_server(("127.0.0.1", 0))

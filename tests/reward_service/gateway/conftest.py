@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import http.client
 import io
 import json
 import os
@@ -203,11 +204,12 @@ def serve() -> Callable[..., contextlib.AbstractAsyncContextManager[Caller]]:
         server: dict[str, Any] | None = None,
         limits: dict[str, Any] | None = None,
         settled: bool = True,
+        over_tcp: bool = False,
     ) -> AsyncIterator[Caller]:
         config = {"server": server or {}, "limits": limits or {}, "rewards": rewards or [make_reward()]}
         before = set(psutil.Process(os.getpid()).children(recursive=True))
         async with (
-            local_service(json.dumps(config), settled=settled) as service,
+            local_service(json.dumps(config), settled=settled, over_tcp=over_tcp) as service,
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
         ):
             if settled:
@@ -254,3 +256,17 @@ def caller_of_half_a_body() -> Callable[..., Any]:
             writer.close()
 
     return call
+
+
+@pytest.fixture
+def blocking_post() -> Callable[..., Any]:
+    """POST /score as simple clients do it: the whole body is sent before the answer is looked at."""
+
+    def post(url: str, body: Any) -> Answer:
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE_S)
+        with contextlib.closing(connection):
+            connection.request("POST", "/score", body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+
+    return lambda caller, body: asyncio.to_thread(post, caller.url, body)

@@ -11,16 +11,19 @@ import pytest
 FINE = {"s": {"value": 1.0}}
 
 
-async def batch_of(caller, item, script, until, texts):
-    """Score *texts* as one batch: they queue up behind a first item and leave together."""
-    first = caller.start(item("first"))
-    await until(lambda: script.seen == ["first"])
+async def batch_of(caller, item, script, until, texts, slots=1):
+    """Score *texts* as one batch: they queue up behind items that fill the *slots*, and leave together."""
+    first = []
+    for count in range(1, slots + 1):
+        first.append(caller.start(item("first")))
+        await until(lambda expected=count: len(script.seen) == expected)
     calls = [caller.start(item(text)) for text in texts]
     await until(lambda: caller.queued() == len(texts))
     script.open_gate()
-    await first
+    for call in first:
+        assert (await call).results == [FINE]
     answers = [await call for call in calls]
-    assert script.calls[1][0] == len(texts), "the items were to leave as one batch"
+    assert script.calls[slots][0] == len(texts), "the items were to leave as one batch"
     return [(answer.results[0], answer.errors[0].get("s")) for answer in answers]
 
 
@@ -80,7 +83,7 @@ async def test_an_item_that_kills_the_process_fails_alone(serve, reward, item, s
     async with serve(reward(params=script.gated, max_concurrency=threads)) as caller:
         texts = [f"{n}" for n in range(15)]
         texts.insert(4, poison)
-        answers = await batch_of(caller, item, script, until, texts)
+        answers = await batch_of(caller, item, script, until, texts, threads)
         assert answers.pop(4) == ({}, "ReplicaDied(\"the scorer process of 's' died twice with this item\")")
         assert answers == [(FINE, None)] * 15
         assert (await caller.score(item("after"))).results == [FINE]
@@ -122,10 +125,11 @@ async def test_another_replica_takes_over(serve, reward, item, script, until) ->
         stuck = caller.start(item(f"until:{release}"))
         await until(lambda: len(script.seen) == 1)
         group = caller.gateway.groups["s"]
-        (busy,) = [replica for replica in group.replicas if replica.link and not replica.link.free_slots]
-        release.touch()
-        os.kill(busy.pid, signal.SIGSTOP)
+        (busy,) = [replica for replica in group.replicas if not replica.link.free_slots]
         os.kill(busy.pid, signal.SIGKILL)
+        await until(lambda: len(script.seen) == 2)
+        assert busy.link is None or busy.link.free_slots
+        release.touch()
         assert (await stuck).results == [FINE]
         for n in range(10):
             assert (await caller.score(item(f"{n}"))).results == [FINE]
