@@ -23,6 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="instead of server.host")
     parser.add_argument("--port", type=port, help="instead of server.port; 0 takes a free one")
     parser.add_argument(
+        "--attach",
+        metavar="SERVICE_ID",
+        help="share the replicas of a running service of the same config on cluster.ray_address; "
+        "it prints its id when it starts",
+    )
+    parser.add_argument(
         "--with-parent",
         action="store_true",
         help="stop when the process that started this one is gone (Linux)",
@@ -43,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     config = config.model_copy(update={"server": config.server.model_copy(update=given)})
     from reward_service.gateway.server import serve
 
-    return serve(config)
+    return serve(config, args.attach)
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:

@@ -49,7 +49,9 @@ async def local_service(
     specs = replica_specs(config, ([*address, links.token],))
     service.supervisors = [Supervisor(spec) for spec in specs]
     running = [asyncio.create_task(supervisor.run()) for supervisor in service.supervisors]
-    listener = socket.create_server(("127.0.0.1", 0))
+    # With the protocol named, asyncio turns Nagle's algorithm off.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
     service.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = uvicorn.Server(
         uvicorn.Config(GatewayApp(service.gateway), log_config=None, access_log=False, lifespan="off")

@@ -98,7 +98,6 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._frames = FrameBuffer()
-        self._ready: list[tuple[Message, bytes]] = []
 
     def fileno(self) -> int:
         return self.sock.fileno()
@@ -115,20 +114,25 @@ class Channel:
         return list(self._frames.frames())
 
     def receive_with_fds(self) -> tuple[Message, list[int]]:
-        """One frame and the file descriptors that came with it (unix sockets only)."""
+        """One frame, and no byte of the next one, and the descriptors that came with it (unix sockets only)."""
         fds: list[int] = []
-        while True:
+        json_length, blob_length = HEADER.unpack(self._exactly(HEADER.size, fds))
+        if json_length + blob_length > RECEIVE_BYTES:
+            raise ProtocolError(f"a first frame of {json_length} + {blob_length} bytes is out of bounds")
+        return decode(self._exactly(json_length + blob_length, fds)[:json_length]), fds
+
+    def _exactly(self, size: int, fds: list[int]) -> bytes:
+        data = b""
+        while len(data) < size:
             if self.sock.family == socket.AF_UNIX:
-                data, received, _, _ = socket.recv_fds(self.sock, RECEIVE_BYTES, 4)
+                part, received, _, _ = socket.recv_fds(self.sock, size - len(data), 4)
                 fds += received
             else:
-                data = self.sock.recv(RECEIVE_BYTES)
-            if not data:
+                part = self.sock.recv(size - len(data))
+            if not part:
                 raise ConnectionError("the gateway closed the connection during the handshake")
-            self._frames.feed(data)
-            frames = list(self._frames.frames())
-            if frames:
-                return frames[0][0], fds
+            data += part
+        return data
 
     def close(self) -> None:
         self.sock.close()
@@ -138,8 +142,12 @@ def connect(address: Address, timeout_s: float = 10.0) -> Channel:
     """Open a channel to *address*; raises OSError when nobody listens."""
     if address[0] == "unix":
         sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(timeout_s)
-        sock.connect(str(address[1]))
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect(str(address[1]))
+        except OSError:
+            sock.close()
+            raise
     else:
         sock = socket.create_connection((str(address[1]), int(address[2])), timeout=timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

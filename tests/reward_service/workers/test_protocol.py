@@ -83,3 +83,17 @@ def test_a_channel_sends_frames_and_sees_the_end(tmp_path) -> None:
         channel.close()
         assert peer.receive_available() is None
         peer.close()
+
+
+@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
+def test_a_batch_that_comes_with_the_welcome_is_not_lost(family) -> None:
+    """Work may already wait for a process that connects: both frames arrive in one piece."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ends = socket.socketpair() if family == socket.AF_UNIX else None
+        ours, theirs = ends or (socket.create_connection(listener.getsockname()), listener.accept()[0])
+    channel = Channel(ours)
+    theirs.sendall(pack({"t": "welcome"}) + pack({"t": "batch", "id": 1}, b"blob"))
+    assert channel.receive_with_fds() == ({"t": "welcome"}, [])
+    assert channel.receive_available() == [({"t": "batch", "id": 1}, b"blob")]
+    theirs.close()
+    channel.close()
