@@ -6,8 +6,8 @@ Prints one line of JSON: for both codecs, and for one and two threads, items per
 per item, as medians over rounds that take turns. Codec ``pil`` is Pillow with the standard library's base64;
 ``simplejpeg`` is simplejpeg with pybase64: the same pixels in less time.
 
-With two threads, a request's images are shared out between them, then its rewards. A request of one item
-leaves nothing to share out; there, two threads take whole requests.
+With two threads, a request's images are shared out between them, then its rewards. A request of one item leaves
+nothing to share out, so that there a third figure, ``apart``, lets two threads take whole requests.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import base64
 import io
 import json
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +39,8 @@ LEAST_ROUNDS = 3
 REQUESTS_PER_ROUND = 16
 
 Decode = Callable[[str], Image.Image]
-# Codec, then threads, then what was measured.
+Score = Callable[[list[ScoreItem]], Sequence[object]]
+# Codec, then threads ("1", "2" or "apart"), then what was measured.
 Figures = dict[str, dict[str, dict[str, float]]]
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
@@ -56,39 +58,47 @@ def with_simplejpeg(text: str) -> Image.Image:
 CODECS: dict[str, Decode] = {"pil": with_pil, "simplejpeg": with_simplejpeg}
 
 
-def scorers_of(config: Path, names: Sequence[str]) -> list[BaseScorer]:
-    """The scorers of the rewards *names* in *config*, built as the service builds them."""
+def scorers_of(config: Path, names: Sequence[str]) -> list[Score]:
+    """The scorers of the rewards *names* in *config*, built as the service builds them; each one call at a time."""
     rewards = {reward.name: reward for reward in load_config(config).rewards}
-    return [get_scorer_cls(rewards[name].scorer)(**rewards[name].params) for name in names]
+    return [_one_at_a_time(get_scorer_cls(rewards[name].scorer)(**rewards[name].params)) for name in names]
 
 
-def score_one(raw: bytes, decode: Decode, scorers: Sequence[BaseScorer], share_out: Map) -> None:
+def _one_at_a_time(scorer: BaseScorer) -> Score:
+    lock = threading.Lock()
+
+    def score(items: list[ScoreItem]) -> Sequence[object]:
+        with lock:
+            return scorer.score(items)
+
+    return score
+
+
+def score_one(raw: bytes, decode: Decode, scorers: Sequence[Score], share_out: Map) -> None:
     """One request from bytes to scores."""
     turns = [request["history"][0] for request in orjson.loads(raw)["requests"]]
     images = list(share_out(lambda turn: decode(turn["image_b64"]), turns))
     items = [ScoreItem(history=[(turn["text"], image)]) for turn, image in zip(turns, images, strict=True)]
-    scores = list(share_out(lambda scorer: scorer.score(items), scorers))
+    scores = list(share_out(lambda score: score(items), scorers))
     if any(len(of_one) != len(items) for of_one in scores):
         raise RuntimeError("a scorer answered with another number of results than items")
 
 
-def measure(raws: Sequence[bytes], scorers: Sequence[BaseScorer], seconds: float) -> Figures:
-    """Rounds of every codec and thread count in turn, for about *seconds* and at least `LEAST_ROUNDS`."""
+def measure(raws: Sequence[bytes], scorers: Sequence[Score], seconds: float) -> Figures:
+    """Rounds of every codec and use of threads in turn, for about *seconds* and at least `LEAST_ROUNDS`."""
     items = len(orjson.loads(raws[0])["requests"])
-    per_round = REQUESTS_PER_ROUND if items == 1 else 1
-    variants = [(codec, threads) for codec in CODECS for threads in (1, 2)]
-    laps: dict[tuple[str, int], list[tuple[float, float]]] = {variant: [] for variant in variants}
+    per_round, uses = (REQUESTS_PER_ROUND, ("1", "2", "apart")) if items == 1 else (1, ("1", "2"))
+    laps: dict[tuple[str, str], list[tuple[float, float]]] = {(codec, use): [] for codec in CODECS for use in uses}
     with ThreadPoolExecutor(2) as pool:
         until, rounds = time.perf_counter() + seconds, 0
         while rounds <= LEAST_ROUNDS or time.perf_counter() < until:
             batch = [raws[(rounds + number) % len(raws)] for number in range(per_round)]
-            for codec, threads in variants:
-                lap = _round(batch, CODECS[codec], scorers, pool if threads == 2 else None)
-                laps[codec, threads].append(lap)
+            for (codec, use), timed in laps.items():
+                timed.append(_round(batch, CODECS[codec], scorers, use, pool))
             rounds += 1
     # The first round pays for first calls.
     figures = {variant: _figure(timed[1:], per_round * items) for variant, timed in laps.items()}
-    return {codec: {str(threads): figures[codec, threads] for threads in (1, 2)} for codec in CODECS}
+    return {codec: {use: figures[codec, use] for use in uses} for codec in CODECS}
 
 
 def _figure(laps: Sequence[tuple[float, float]], items: int) -> dict[str, float]:
@@ -97,17 +107,13 @@ def _figure(laps: Sequence[tuple[float, float]], items: int) -> dict[str, float]
 
 
 def _round(
-    batch: Sequence[bytes], decode: Decode, scorers: Sequence[BaseScorer], pool: ThreadPoolExecutor | None
+    batch: Sequence[bytes], decode: Decode, scorers: Sequence[Score], use: str, pool: ThreadPoolExecutor
 ) -> tuple[float, float]:
+    across: Map = pool.map if use == "apart" else map
+    inside: Map = pool.map if use == "2" else map
     cpu, wall = time.process_time(), time.perf_counter()
-    if pool is None:
-        for raw in batch:
-            score_one(raw, decode, scorers, map)
-    elif len(batch) > 1:
-        for _ in pool.map(lambda raw: score_one(raw, decode, scorers, map), batch):
-            pass
-    else:
-        score_one(batch[0], decode, scorers, pool.map)
+    for _ in across(lambda raw: score_one(raw, decode, scorers, inside), batch):
+        pass
     return time.perf_counter() - wall, time.process_time() - cpu
 
 

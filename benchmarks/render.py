@@ -47,7 +47,7 @@ def cpu_table(summary: Record) -> str:
     """CPU of every case, and what of the machine it kept busy."""
     heads = (
         "case", "gateway", "replicas", "Ray's daemons", "load generator", "direct, PIL", "direct, simplejpeg",
-        "× PIL", "× simplejpeg", "cores busy",
+        "× PIL", "× simplejpeg", "cores busy", "by others",
     )  # fmt: skip
     rows = [_cpu_row(name, case) for name, case in summary["cases"].items() if "gateway_cpu_ms" in case]
     if not rows:
@@ -62,7 +62,7 @@ def _cpu_row(name: str, case: Record) -> list[str]:
         f"`{name}`", *(f"{part:.2f}" for part in parts),
         *(f"{direct[codec]['cpu_ms']:.2f}" if codec in direct else "–" for codec in CODECS),
         *(_ratio(direct.get(codec), "cpu", met.get(f"{codec}_cpu")) for codec in CODECS),
-        f"{sum(parts) * case['item_s'] / 1e3:.1f}",
+        f"{sum(parts) * case['item_s'] / 1e3:.1f}", f"{case['other_cores']:.1f}",
     ]  # fmt: skip
 
 
@@ -102,7 +102,10 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _rates(direct: Record | None) -> str:
-    return "–" if direct is None else f"{direct['items_s_1']:.0f}, {direct['items_s_2']:.0f}"
+    if direct is None:
+        return "–"
+    apart = f" ({direct['items_s_apart']:.0f})" if "items_s_apart" in direct else ""
+    return f"{direct['items_s_1']:.0f}, {direct['items_s_2']:.0f}{apart}"
 
 
 def _ratio(direct: Record | None, key: str, met: bool | None) -> str:

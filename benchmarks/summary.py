@@ -51,6 +51,7 @@ def _against(codec: str, direct: list[Record], runs: list[Record], case: Case) -
     found: Record = {
         "items_s_1": round(statistics.median(one[codec]["1"]["item_s"] for one in direct), 1),
         "items_s_2": round(statistics.median(one[codec]["2"]["item_s"] for one in direct), 1),
+        **_apart(codec, direct),
         "cpu_ms": round(statistics.median(one[codec]["1"]["cpu_ms"] for one in direct), 3),
         "throughput": round(
             statistics.median(
@@ -68,6 +69,12 @@ def _against(codec: str, direct: list[Record], runs: list[Record], case: Case) -
             3,
         )
     return found
+
+
+def _apart(codec: str, direct: list[Record]) -> Record:
+    if any("apart" not in one[codec] for one in direct):
+        return {}
+    return {"items_s_apart": round(statistics.median(one[codec]["apart"]["item_s"] for one in direct), 1)}
 
 
 def _met(case: Case, row: Record) -> dict[str, bool]:

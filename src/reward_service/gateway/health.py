@@ -75,7 +75,10 @@ def _replica(replica: Replica, gateway: Gateway) -> dict[str, Any]:
         "state": _state(replica),
         "for_s": round(time.monotonic() - replica.since, 1),
         "restarts": replica.restarts,
+        "pid": replica.pid,
     }
+    if replica.link is not None:
+        known["transport"] = "shared memory" if replica.link.shares_memory else "tcp"
     if replica.detail:
         known["detail"] = replica.detail if expose else without_paths(replica.detail)
     if replica.reason:
