@@ -34,9 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         client = RewardClient(args.url, timeout=args.timeout, trust_env=args.trust_env, on_error="ignore")
     except ValueError as error:
         return _fail(2, str(error))
-    requests = [
-        RewardRequest(history=[(args.prompt, picture)], required_rewards=names) for picture in pictures
-    ]
+    requests = [RewardRequest(history=[(args.prompt, picture)], required_rewards=names) for picture in pictures]
     try:
         with client:
             response = client.score_detailed(requests)
@@ -54,9 +52,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--url", required=True, help="base URL, such as http://localhost:8080")
     parser.add_argument("--prompt", default="a photo of a cat", help="text of every picture")
     parser.add_argument("--image", nargs="+", type=Path, default=[], help="picture files, sent as they are")
-    parser.add_argument(
-        "--rewards", nargs="+", default=["clip", "hpsv2", "pickscore"], help="names of GET /rewards"
-    )
+    parser.add_argument("--rewards", nargs="+", default=["clip", "hpsv2", "pickscore"], help="names of GET /rewards")
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds per attempt (%(default)s)")
     parser.add_argument("--trust-env", action="store_true", help="use the proxies of the environment")
     return parser

@@ -57,9 +57,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--url", required=True, help="base URL, such as http://localhost:8080")
     parser.add_argument("--prompt", default="a photo of a cat", help="text of every picture")
     parser.add_argument("--image", nargs="+", required=True, help="picture files, sent as they are")
-    parser.add_argument(
-        "--rewards", nargs="+", default=["clip", "hpsv2", "pickscore"], help="names of GET /rewards"
-    )
+    parser.add_argument("--rewards", nargs="+", default=["clip", "hpsv2", "pickscore"], help="names of GET /rewards")
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds (%(default)s)")
     parser.add_argument("--trust-env", action="store_true", help="use the proxies of the environment")
     return parser

@@ -59,9 +59,7 @@ class Aggregation:
             fields["weights"] = dict(self.weights)
         return fields
 
-    def aggregate(
-        self, result: Mapping[str, Mapping[str, float | None]], required: Sequence[str]
-    ) -> float | None:
+    def aggregate(self, result: Mapping[str, Mapping[str, float | None]], required: Sequence[str]) -> float | None:
         """One number from the rewards in *required* that succeeded; a name given twice counts once.
 
         A reward fails when *result* lacks it, when it has no sub-metric, or when any of its sub-metrics

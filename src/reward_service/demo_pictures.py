@@ -60,9 +60,7 @@ def poster(*lines: str) -> Image.Image:
     """A dark blue poster with a frame and *lines* of centred words; RGB, `POSTER_SIZE`."""
     width, height = POSTER_SIZE
     shade = Image.linear_gradient("L").resize(POSTER_SIZE)
-    image = Image.composite(
-        Image.new("RGB", POSTER_SIZE, "#0b1f3a"), Image.new("RGB", POSTER_SIZE, "#1f4e79"), shade
-    )
+    image = Image.composite(Image.new("RGB", POSTER_SIZE, "#0b1f3a"), Image.new("RGB", POSTER_SIZE, "#1f4e79"), shade)
     draw = ImageDraw.Draw(image)
     draw.rectangle((24, 24, width - 25, height - 25), outline="#f2c14e", width=6)
     font = ImageFont.load_default(size=80)

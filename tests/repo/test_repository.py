@@ -88,5 +88,3 @@ def test_links_between_documents_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{name_of(path)} links to {target}"
-
-

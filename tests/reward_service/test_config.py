@@ -142,8 +142,7 @@ rewards:
         ),
         (
             "num_gpus: 2, params: {tensor_parallel_size: 4}",
-            ".params.tensor_parallel_size: 4 GPUs are more than num_gpus: 2; "
-            "raise num_gpus to 4 or lower this",
+            ".params.tensor_parallel_size: 4 GPUs are more than num_gpus: 2; raise num_gpus to 4 or lower this",
         ),
         (
             "params: {tensor_parallel_size: 1.0}",
@@ -329,9 +328,7 @@ def test_a_relative_path_means_beside_the_file_then_the_working_directory(
     assert config.server.video_roots == (beside / "videos", cwd)
 
 
-def test_a_path_that_is_nowhere_is_refused_with_both_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_that_is_nowhere_is_refused_with_both_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says where the file was looked for, and a directory is no requirements file."""
     monkeypatch.chdir(tmp_path)
     base = tmp_path / "base"
@@ -411,9 +408,7 @@ def test_sizes_are_bytes_or_text_with_a_unit(written: int | str, count: int) -> 
     assert parse_bytes(written) == count
 
 
-@pytest.mark.parametrize(
-    "written", [0, -1, True, 1.5, None, "", "MiB", "1M", "-1KiB", "0.5B", "1.3KiB", "nan", "١MiB"]
-)
+@pytest.mark.parametrize("written", [0, -1, True, 1.5, None, "", "MiB", "1M", "-1KiB", "0.5B", "1.3KiB", "nan", "١MiB"])
 def test_what_is_no_size_is_refused(written: object) -> None:
     """Fractions of a byte, unknown units and other types are ValueErrors that show the value."""
     with pytest.raises(ValueError, match=r"size|unit|byte") as caught:

@@ -117,9 +117,7 @@ def test_exif_orientation_is_applied(file_format: str, size: tuple[int, int], or
     options: dict[str, Any] = {"lossless": True} if file_format == "WEBP" else {}
     if file_format == "TIFF":
         options["compression"] = "tiff_lzw"
-    blob = encode(
-        photo(*size).convert(mode), file_format.removeprefix("CMYK "), exif=exif(orientation), **options
-    )
+    blob = encode(photo(*size).convert(mode), file_format.removeprefix("CMYK "), exif=exif(orientation), **options)
     upright = size if orientation < 5 else size[::-1]
     pending = open_image(blob, max_pixels=BOUND)
     assert (pending.width, pending.height, pending.nbytes) == (*upright, size[0] * size[1] * 3)
@@ -214,9 +212,7 @@ def test_sixteen_bits_keep_their_upper_byte() -> None:
     big = samples.astype(">u2")
     np.testing.assert_array_equal(decode(encode(Image.fromarray(samples), "PNG")), expected)
     np.testing.assert_array_equal(decode(encode(Image.fromarray(samples), "TIFF")), expected)
-    np.testing.assert_array_equal(
-        decode(encode(Image.frombytes("I;16B", (600, 500), big.tobytes()), "TIFF")), expected
-    )
+    np.testing.assert_array_equal(decode(encode(Image.frombytes("I;16B", (600, 500), big.tobytes()), "TIFF")), expected)
     np.testing.assert_array_equal(decode(b"P5 600 500 65535\n" + big.tobytes()), expected)
     keyed = png((600, 500), 16, 0, [row.tobytes() for row in big], chunk(b"tRNS", struct.pack(">H", 256)))
     np.testing.assert_array_equal(decode(keyed), grey(np.where(samples == 256, 255, samples >> 8)))

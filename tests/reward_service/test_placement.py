@@ -120,9 +120,7 @@ def test_the_demands_are_those_of_the_config() -> None:
 
 def _can_be_packed(demands: list[Demand], nodes: list[Node]) -> bool:
     """Whether some arrangement exists, by trying them all; a GPU is shared by parts or held whole."""
-    replicas = sorted(
-        ((_exact(d.gpus), _exact(d.cpus)) for d in demands for _ in range(d.replicas)), reverse=True
-    )
+    replicas = sorted(((_exact(d.gpus), _exact(d.cpus)) for d in demands for _ in range(d.replicas)), reverse=True)
     free = tuple((_exact(node.cpus), (Fraction(1),) * int(node.gpus)) for node in nodes)
     return _place(tuple(replicas), free, set())
 

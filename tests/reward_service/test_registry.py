@@ -82,9 +82,7 @@ def test_scorer_modules_import_in_the_base_environment() -> None:
         new = {name.partition(".")[0] for name in set(sys.modules) - before}
         print(json.dumps(sorted(new - set(sys.stdlib_module_names))))
     """
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], check=True, capture_output=True, text=True
-    )
+    result = subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, capture_output=True, text=True)
     assert set(json.loads(result.stdout)) <= {"reward_service", "PIL", "numpy"}
 
 

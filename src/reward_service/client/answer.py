@@ -86,9 +86,7 @@ def _extended(whole: list[Any] | None, part: list[Any] | None) -> list[Any] | No
 def read_answer(payload: object, items: Sequence[Item]) -> ScoreResponse:
     """Check *payload* as the answer to *items*; raises InvalidAnswer."""
     if not isinstance(payload, Mapping):
-        raise InvalidAnswer(
-            f"the answer is a {type(payload).__name__}, not an object; is this a reward service?"
-        )
+        raise InvalidAnswer(f"the answer is a {type(payload).__name__}, not an object; is this a reward service?")
     version = payload.get("protocol_version")
     if version not in (None, PROTOCOL_VERSION):
         raise InvalidAnswer(f"the server answers in protocol_version {version!r}; this client speaks '1'")
@@ -114,8 +112,7 @@ def fill_aggregated(answer: ScoreResponse, items: Sequence[Item], aggregation: A
         answer.aggregated = None
     elif answer.aggregated is None:
         answer.aggregated = [
-            aggregation.aggregate(scores, item.rewards)
-            for scores, item in zip(answer.results, items, strict=True)
+            aggregation.aggregate(scores, item.rewards) for scores, item in zip(answer.results, items, strict=True)
         ]
 
 
@@ -142,9 +139,7 @@ def _check_identity(echo: Mapping[str, Any], item: Item) -> None:
     for name, sent in item.identity.items():
         got = echo.get(name)
         if got is not None and got != sent:
-            raise InvalidAnswer(
-                f"item {item.index} was sent with {name} {sent!r} but answered with {got!r}: mixed up"
-            )
+            raise InvalidAnswer(f"item {item.index} was sent with {name} {sent!r} but answered with {got!r}: mixed up")
 
 
 def _read_item(

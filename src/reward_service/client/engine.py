@@ -40,9 +40,7 @@ class Engine:
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="reward-encode")
         self._courier = Courier(settings)
         self._max_items = settings.max_items_per_request
-        self._coalescer = (
-            Coalescer(self._deliver, settings.coalesce_s, self._fits) if settings.coalesce_s else None
-        )
+        self._coalescer = Coalescer(self._deliver, settings.coalesce_s, self._fits) if settings.coalesce_s else None
         self._calls: set[asyncio.Task[Any]] = set()
         self._closed = False
         portal.resources.add(self)
@@ -73,9 +71,7 @@ class Engine:
         payload = _object(await self._courier.send(Outgoing("GET", "/rewards", {"Accept": JSON})))
         names = payload.get("rewards")
         if not isinstance(names, list):
-            raise InvalidAnswer(
-                "the answer to GET /rewards has no list of rewards; is this a reward service?"
-            )
+            raise InvalidAnswer("the answer to GET /rewards has no list of rewards; is this a reward service?")
         return [str(name) for name in names]
 
     async def aclose(self) -> None:
@@ -188,9 +184,7 @@ class Engine:
 
 
 def _too_large(item: Item, limit: str) -> ItemTooLarge:
-    error = ItemTooLarge(
-        413, f"{len(item.data):,} bytes encoded are too large ({limit}); send a smaller image"
-    )
+    error = ItemTooLarge(413, f"{len(item.data):,} bytes encoded are too large ({limit}); send a smaller image")
     error.items = (item.index,)
     return error
 
@@ -198,9 +192,7 @@ def _too_large(item: Item, limit: str) -> ItemTooLarge:
 def _object(reply: Reply) -> dict[str, Any]:
     payload = decode(reply.body, reply.content_type)
     if not isinstance(payload, dict):
-        raise InvalidAnswer(
-            f"the answer is a {type(payload).__name__}, not an object; is this a reward service?"
-        )
+        raise InvalidAnswer(f"the answer is a {type(payload).__name__}, not an object; is this a reward service?")
     return payload
 
 

@@ -54,18 +54,14 @@ def _tensor(tensor: Any, where: str) -> Any:
     """CHW on any device → HWC uint8 array, or CHW float array whose arithmetic is left to the encoder."""
     shape = tuple(tensor.shape)
     if len(shape) != 3 or shape[0] not in (1, 3, 4) or 0 in shape:
-        raise ValueError(
-            f"{where}: a tensor must be (channels, height, width) with 1, 3 or 4 channels, not {shape}"
-        )
+        raise ValueError(f"{where}: a tensor must be (channels, height, width) with 1, 3 or 4 channels, not {shape}")
     on_host = tensor.detach().cpu()
     if _is_floating(on_host):
         # numpy has no bfloat16.
         on_host = on_host.float()
     array = on_host.numpy()
     if array.dtype.kind != "f" and str(array.dtype) != "uint8":
-        raise TypeError(
-            f"{where}: a tensor must be float in [0, 1] or uint8, not {array.dtype} of shape {shape}"
-        )
+        raise TypeError(f"{where}: a tensor must be float in [0, 1] or uint8, not {array.dtype} of shape {shape}")
     return array.transpose(1, 2, 0)
 
 
@@ -77,9 +73,7 @@ def _is_floating(tensor: Any) -> bool:
 def _hwc_array(array: Any, where: str) -> Any:
     shape = tuple(array.shape)
     if str(array.dtype) != "uint8":
-        raise TypeError(
-            f"{where}: an array must be uint8, not {array.dtype} of shape {shape}; scale to 0…255"
-        )
+        raise TypeError(f"{where}: an array must be uint8, not {array.dtype} of shape {shape}; scale to 0…255")
     if 0 in shape or not (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))):
         raise ValueError(f"{where}: an array must be (height, width) or (height, width, 1|3|4), not {shape}")
     return array

@@ -91,15 +91,9 @@ def _checked(index: int, request: RewardRequest, seen: dict[int, Media]) -> Chec
     history = _list(request.history, f"{where}.history", "(text, image) turns")
     if not history:
         raise ValueError(f"{where}: history is empty; give at least one (text, image) turn")
-    videos = (
-        [None] * len(history)
-        if request.videos is None
-        else _list(request.videos, f"{where}.videos", "videos")
-    )
+    videos = [None] * len(history) if request.videos is None else _list(request.videos, f"{where}.videos", "videos")
     if len(videos) != len(history):
-        raise ValueError(
-            f"{where}: {len(videos)} videos for {len(history)} turns; use None where a turn has none"
-        )
+        raise ValueError(f"{where}: {len(videos)} videos for {len(history)} turns; use None where a turn has none")
     turns = tuple(
         _turn(turn, video, f"{where}.history[{n}]", seen)
         for n, (turn, video) in enumerate(zip(history, videos, strict=True))
@@ -126,9 +120,7 @@ def _turn(turn: object, video: object, where: str, seen: dict[int, Media]) -> Tu
         raise ValueError(f"{where}: a turn needs an image or a video")
     video_path = os.fspath(video) if isinstance(video, (str, os.PathLike)) else None
     if video is not None and video_path is None and not isinstance(video, (bytes, bytearray, memoryview)):
-        raise TypeError(
-            f"{where}: a video is bytes, or a path on the server as str, not a {type(video).__name__}"
-        )
+        raise TypeError(f"{where}: a video is bytes, or a path on the server as str, not a {type(video).__name__}")
     return Turn(
         text,
         None if image is None else _once(image, where, seen),

@@ -55,9 +55,7 @@ class Settings:
         _at_least("max_body_bytes", self.max_body_bytes, 1)
         _at_least("max_connections", self.max_connections, 1)
         if self.body_format == "msgpack" and importlib.util.find_spec("msgspec") is None:
-            raise ValueError(
-                'body_format="msgpack" needs msgspec: pip install msgspec, or use body_format="json"'
-            )
+            raise ValueError('body_format="msgpack" needs msgspec: pip install msgspec, or use body_format="json"')
 
     @property
     def urls(self) -> tuple[str, ...]:

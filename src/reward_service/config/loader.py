@@ -37,9 +37,7 @@ def load_config(path: str | Path) -> ServiceConfig:
     return _load(text, str(path), Origin(base_dir=file.parent, source=file))
 
 
-def load_config_text(
-    text: str, source: str = "<string>", base_dir: str | Path | None = None
-) -> ServiceConfig:
+def load_config_text(text: str, source: str = "<string>", base_dir: str | Path | None = None) -> ServiceConfig:
     """Read a configuration from *text*, named *source* in messages; raises ConfigError as `load_config`.
 
     *base_dir* takes the place of the file's folder; without it relative paths mean the working directory.
@@ -59,9 +57,7 @@ def _load(text: str, source: str, origin: Origin) -> ServiceConfig:
         line = document.line_of(())
         raise ConfigError(f"{source}:{line}: the file holds {kind}; it must be a mapping with 'rewards:'")
     data = {
-        key: value
-        for key, value in document.value.items()
-        if not (isinstance(key, str) and key.startswith(_OWN_KEYS))
+        key: value for key, value in document.value.items() if not (isinstance(key, str) and key.startswith(_OWN_KEYS))
     }
     problems = list(document.repeated)
     try:

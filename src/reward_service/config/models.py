@@ -130,8 +130,7 @@ class MpsConfig(Section):
     def _is_available(cls, mode: str) -> str:
         if mode == "managed":
             raise ValueError(
-                "managed MPS is not available in this version; "
-                "start the daemon yourself and use mode: external"
+                "managed MPS is not available in this version; start the daemon yourself and use mode: external"
             )
         return mode
 
@@ -270,9 +269,5 @@ def _problems_between(rewards: object, mps: MpsConfig | None) -> Iterator[tuple[
         name = reward.get("name") if isinstance(reward, dict) else None
         if isinstance(name, str) and first.setdefault(name, index) != index:
             yield (index, "name"), f"{name!r} is also the name of rewards[{first[name]}]; names must differ"
-    if (
-        mps
-        and mps.mode != "disabled"
-        and not any(isinstance(r, dict) and r.get("mps") is not None for r in raw)
-    ):
+    if mps and mps.mode != "disabled" and not any(isinstance(r, dict) and r.get("mps") is not None for r in raw):
         yield (), f"mps.mode is {mps.mode}, but no reward has an mps block; add one, or use mode: disabled"

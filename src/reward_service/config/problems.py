@@ -94,9 +94,7 @@ def _keys_at(loc: Loc) -> list[str]:
 def _section(annotation: Any) -> type[BaseModel]:
     """The model in an annotation: ``ServerConfig``, ``RewardMps | None``, ``tuple[RewardConfig, ...]``."""
     return next(
-        part
-        for part in (annotation, *get_args(annotation))
-        if isinstance(part, type) and issubclass(part, BaseModel)
+        part for part in (annotation, *get_args(annotation)) if isinstance(part, type) and issubclass(part, BaseModel)
     )
 
 

@@ -24,9 +24,7 @@ MOST_DEATHS = 2
 class RewardGroup:
     """The gateway's view of one reward."""
 
-    def __init__(
-        self, config: RewardConfig, service: ServiceConfig, on_change: Callable[[Replica], None]
-    ) -> None:
+    def __init__(self, config: RewardConfig, service: ServiceConfig, on_change: Callable[[Replica], None]) -> None:
         self.config = config
         self.name = config.name
         self.timeout_s = config.timeout_s or service.server.score_timeout_s
@@ -128,9 +126,7 @@ class RewardGroup:
         if deaths[self.name] < MOST_DEATHS:
             return True
         why = f": {without_paths(replica.reason)}" if replica.reason else ""
-        work.fail(
-            self.name, "ReplicaDied", f"the scorer process of {self.name!r} died twice with this item{why}"
-        )
+        work.fail(self.name, "ReplicaDied", f"the scorer process of {self.name!r} died twice with this item{why}")
         self.failed_items += 1
         return False
 

@@ -223,9 +223,7 @@ class Intake:
                     item.failure = type(error)(f"item {item.index}: {error}")
                 except Exception as error:
                     log.exception("preparing an item failed")
-                    item.failure = BadMedia(
-                        f"item {item.index}: {type(error).__name__} while preparing its media"
-                    )
+                    item.failure = BadMedia(f"item {item.index}: {type(error).__name__} while preparing its media")
             chunk.position += 1
 
     def _prepare(self, item: _Item, chunk: _Chunk) -> bool:
@@ -270,9 +268,7 @@ class Intake:
         if known is not None:
             return known
         blob = data if isinstance(data, bytes) else decode_base64(data)
-        return self._remember(
-            data, _Block(open_image(blob, max_pixels=self._rules.max_image_pixels), blob), shared
-        )
+        return self._remember(data, _Block(open_image(blob, max_pixels=self._rules.max_image_pixels), blob), shared)
 
     def _open_video(self, data: str | bytes, shared: _Shared) -> _Block:
         known = self._known(data, shared)
@@ -371,8 +367,7 @@ def _remote_form(item: _Item, metadata: bytes, *, has_video: bool) -> RemoteForm
         for turn, (picture, _) in zip(item.request.history, item.opened, strict=True)
     ]
     videos = [
-        place[id(clip)] if isinstance(clip, _Block) else None if clip is None else str(clip)
-        for _, clip in item.opened
+        place[id(clip)] if isinstance(clip, _Block) else None if clip is None else str(clip) for _, clip in item.opened
     ]
     parts = [block.encoded for block in item.blocks]
     return RemoteForm(history, videos if has_video else None, metadata, parts)

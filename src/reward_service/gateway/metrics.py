@@ -21,9 +21,7 @@ class Metrics:
 
     def __init__(self, groups: Mapping[str, RewardGroup], arena: Arena, bodies: ByteBudget) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            f"{PREFIX}_requests", "Answers of POST /score.", ["status"], registry=self._registry
-        )
+        self._requests = Counter(f"{PREFIX}_requests", "Answers of POST /score.", ["status"], registry=self._registry)
         self._seconds = Histogram(
             f"{PREFIX}_request_seconds", "Time to answer POST /score.", buckets=SECONDS, registry=self._registry
         )

@@ -33,15 +33,14 @@ def parse_body(raw: bytes, content_type: str, rules: BodyRules) -> ScoreRequest:
     """Parse and check *raw*; raises BadRequest, TooLarge or Unprocessable."""
     body = _parse(raw, content_type)
     if body.protocol_version != PROTOCOL_VERSION:
-        raise BadRequest(
-            f"protocol_version {body.protocol_version[:20]!r} is not supported; this server speaks '1'"
-        )
+        raise BadRequest(f"protocol_version {body.protocol_version[:20]!r} is not supported; this server speaks '1'")
     if body.grad_mode:
         raise BadRequest("grad_mode is not supported: this server returns scores, not gradients")
     most = rules.limits.max_items_per_request
     if len(body.requests) > most:
         raise TooLarge(
-            f"{len(body.requests)} items in one request; at most {most} (limits.max_items_per_request): send it in parts"
+            f"{len(body.requests)} items in one request; at most {most} (limits.max_items_per_request): "
+            "send it in parts"
         )
     for index, item in enumerate(body.requests):
         _check_item(index, item, rules)
@@ -132,9 +131,7 @@ def _check_metadata(index: int, metadata: dict[str, Any], most: int) -> None:
         if not deeper:
             return
         level = deeper
-    raise Unprocessable(
-        f"requests[{index}].metadata: nested deeper than {most} levels (limits.max_json_depth)"
-    )
+    raise Unprocessable(f"requests[{index}].metadata: nested deeper than {most} levels (limits.max_json_depth)")
 
 
 def _check_aggregation(body: ScoreRequest, rules: BodyRules) -> None:

@@ -108,14 +108,10 @@ class _Exchange:
     async def _begin(self) -> tuple[Job, ScoreRequest]:
         gateway = self._gateway
         if gateway.draining:
-            raise Unavailable(
-                "the service is shutting down", retry_after_s=gateway.config.server.grace_period_s
-            )
+            raise Unavailable("the service is shutting down", retry_after_s=gateway.config.server.grace_period_s)
         most = gateway.config.limits.max_requests_in_flight
         if gateway.requests > most:
-            raise Unavailable(
-                f"{most} requests are in flight (limits.max_requests_in_flight)", retry_after_s=1.0
-            )
+            raise Unavailable(f"{most} requests are in flight (limits.max_requests_in_flight)", retry_after_s=1.0)
         raw = await self._read_body()
         request = await self._parse(raw)
         del raw
@@ -139,9 +135,7 @@ class _Exchange:
         limit = self._gateway.config.limits.max_body_bytes
         declared = int(self._headers.get(b"content-length", b"-1") or -1)
         if declared > limit:
-            raise TooLarge(
-                f"a body of {declared} bytes; at most {limit} (limits.max_body_bytes): send it in parts"
-            )
+            raise TooLarge(f"a body of {declared} bytes; at most {limit} (limits.max_body_bytes): send it in parts")
         # A body counts twice: as it arrives, and parsed.
         wanted = 2 * (declared if declared >= 0 else limit)
         timeout = self._gateway.config.server.score_timeout_s
@@ -156,9 +150,7 @@ class _Exchange:
             if cancelled.args != (_TOO_SLOW,):
                 raise
             task.uncancel()
-            raise Unavailable(
-                f"the body could not be taken in within {timeout:g} s: the server is busy"
-            ) from None
+            raise Unavailable(f"the body could not be taken in within {timeout:g} s: the server is busy") from None
         finally:
             late.cancel()
 
@@ -202,9 +194,7 @@ class _Exchange:
         """Add a work per item to *job*; those that nobody has started yet are returned."""
         cache = self._gateway.idempotency
         keyed = {
-            index: fingerprint(item)
-            for index, item in enumerate(request.requests)
-            if item.idempotency_key is not None
+            index: fingerprint(item) for index, item in enumerate(request.requests) if item.idempotency_key is not None
         }
         for index, digest in keyed.items():
             cache.find(str(request.requests[index].idempotency_key), digest)
@@ -324,8 +314,7 @@ class _Exchange:
     def _wants_msgpack(self) -> bool:
         accept = self._headers.get(b"accept")
         return accept is not None and any(
-            part.partition(";")[0].strip() in MSGPACK_TYPES
-            for part in accept.decode("latin-1").lower().split(",")
+            part.partition(";")[0].strip() in MSGPACK_TYPES for part in accept.decode("latin-1").lower().split(",")
         )
 
     def _return_budget(self) -> None:

@@ -36,9 +36,7 @@ def serve(config: ServiceConfig, attach: str | None = None) -> int:
     instead of starting its own.
     """
     if attach is not None and config.cluster.ray_address is None:
-        raise ConfigError(
-            "attaching needs cluster.ray_address, the cluster of the service to share (or `auto`)"
-        )
+        raise ConfigError("attaching needs cluster.ray_address, the cluster of the service to share (or `auto`)")
     keep_freed_memory()
     listener = bind(config)
     cluster = RayCluster(config)
@@ -79,9 +77,7 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-async def _serve(
-    config: ServiceConfig, cluster: RayCluster, listener: socket.socket, attach: str | None
-) -> int:
+async def _serve(config: ServiceConfig, cluster: RayCluster, listener: socket.socket, attach: str | None) -> int:
     gateway = Gateway(config, multi_node=not cluster.is_local)
     progress = Progress()
     gateway.listeners.append(progress.changed)
@@ -100,9 +96,7 @@ async def _serve(
         if attach is None:
             await asyncio.to_thread(cluster.launch, replica_specs(config), endpoint)
             if not cluster.is_local:
-                Progress.say(
-                    f"service id {cluster.service_id}: share its replicas with --attach {cluster.service_id}"
-                )
+                Progress.say(f"service id {cluster.service_id}: share its replicas with --attach {cluster.service_id}")
             watch = asyncio.create_task(_give_up_unplaced(gateway))
         else:
             await asyncio.to_thread(cluster.attach, attach, replica_specs(config), endpoint)
@@ -142,9 +136,7 @@ async def _drain(gateway: Gateway, stop: asyncio.Event) -> None:
     gateway.draining = True
     if not gateway.requests:
         return
-    Progress.say(
-        f"draining: {gateway.requests} requests in flight, up to {grace:g} s (once more to cut it short)"
-    )
+    Progress.say(f"draining: {gateway.requests} requests in flight, up to {grace:g} s (once more to cut it short)")
     stop.clear()
     again = asyncio.create_task(stop.wait())
     drained = asyncio.create_task(gateway.drained(grace))

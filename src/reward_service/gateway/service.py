@@ -105,16 +105,10 @@ class Gateway:
 
 def replica_specs(config: ServiceConfig, gateways: tuple[Address, ...] = ()) -> list[ReplicaSpec]:
     """One spec per replica, in the order of the config."""
-    return [
-        _spec(config, reward, index, gateways)
-        for reward in config.rewards
-        for index in range(reward.num_replicas)
-    ]
+    return [_spec(config, reward, index, gateways) for reward in config.rewards for index in range(reward.num_replicas)]
 
 
-def _spec(
-    config: ServiceConfig, reward: RewardConfig, index: int, gateways: tuple[Address, ...]
-) -> ReplicaSpec:
+def _spec(config: ServiceConfig, reward: RewardConfig, index: int, gateways: tuple[Address, ...]) -> ReplicaSpec:
     folders = [str(config.source.parent)] if config.source is not None else []
     return ReplicaSpec(
         reward=reward.name, replica=index, scorer=reward.scorer, params=dict(reward.params), gateways=gateways,

@@ -19,13 +19,9 @@ class Threads:
     """A fixed number of worker threads that serve one event loop."""
 
     def __init__(self, count: int, name: str) -> None:
-        self._queue: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"{name}-{n}", daemon=True) for n in range(count)
-        ]
+        self._threads = [threading.Thread(target=self._work, name=f"{name}-{n}", daemon=True) for n in range(count)]
         for thread in self._threads:
             thread.start()
 

@@ -14,9 +14,7 @@ KIND = "Netpbm"
 BEGINNINGS = (b"P4", b"P5", b"P6")
 
 _GAP = rb"(?:[ \t\r\n\f\v]|#[^\r\n]*[\r\n])+"
-_HEADER = re.compile(
-    rb"P(?:4|([56]))" + _GAP + rb"(\d{1,9})" + _GAP + rb"(\d{1,9})(?:" + _GAP + rb"(\d{1,9}))?"
-)
+_HEADER = re.compile(rb"P(?:4|([56]))" + _GAP + rb"(\d{1,9})" + _GAP + rb"(\d{1,9})(?:" + _GAP + rb"(\d{1,9}))?")
 # Pillow scales other maxima in Python, pixel by pixel.
 _ACCEPTED_MAXIMA = {b"5": (255, 65535), b"6": (255,)}
 
@@ -31,9 +29,7 @@ def read_header(blob: bytes) -> Header:
         accepted = _ACCEPTED_MAXIMA[kind]
         if maximum is None or int(maximum) not in accepted:
             shown = "none" if maximum is None else int(maximum)
-            raise BadMedia(
-                f"Netpbm picture with a maximum of {shown}; accepted are {' and '.join(map(str, accepted))}"
-            )
+            raise BadMedia(f"Netpbm picture with a maximum of {shown}; accepted are {' and '.join(map(str, accepted))}")
     return Header(KIND, int(width), int(height))
 
 

@@ -42,9 +42,7 @@ def as_pixels(rgb: NDArray[np.uint8]) -> NDArray[np.void]:
 
 def write_rgb(image: Image.Image, target: NDArray[np.void]) -> None:
     """Write a loaded picture as RGB into a view of `upright_view`; a mode without a rule is `BadMedia`."""
-    is_grey16 = image.mode in _SIXTEEN_BIT_GREY or (
-        image.mode == "I" and image.format in _SIXTEEN_BIT_SOURCES
-    )
+    is_grey16 = image.mode in _SIXTEEN_BIT_GREY or (image.mode == "I" and image.format in _SIXTEEN_BIT_SOURCES)
     if not is_grey16 and image.mode not in _PLAIN and image.mode not in _WITH_ALPHA:
         raise BadMedia(
             f"{image.format} picture with pixels of kind {image.mode!r} is not accepted; "

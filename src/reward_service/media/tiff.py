@@ -55,9 +55,7 @@ def read_header(blob: bytes) -> Header:
     _check_directory(directory, len(blob))
     compression = values.get(_COMPRESSION, 1)
     if compression not in _ACCEPTED_COMPRESSIONS:
-        raise BadMedia(
-            f"TIFF with compression {compression} is not accepted; use none, LZW, Deflate or PackBits"
-        )
+        raise BadMedia(f"TIFF with compression {compression} is not accepted; use none, LZW, Deflate or PackBits")
     # Pillow has no rule for these two: it would leave them almost black, or negative.
     if values.get(_BITS) == 12 and directory.counts[_BITS] == 1:
         raise BadMedia("TIFF with 12-bit samples is not accepted; convert it to 8 or 16 bits")
@@ -82,17 +80,13 @@ def _check_directory(directory: _Directory, file_bytes: int) -> None:
         raise BadMedia("TIFF with several pages; send one page")
     # Tags may point at the same bytes again and again.
     if directory.claimed_bytes > file_bytes:
-        raise BadMedia(
-            f"TIFF tags claim {directory.claimed_bytes:,} bytes, the file has {file_bytes:,}; it is damaged"
-        )
+        raise BadMedia(f"TIFF tags claim {directory.claimed_bytes:,} bytes, the file has {file_bytes:,}; it is damaged")
     segments = max(directory.counts.get(tag, 0) for tag in (_STRIP_OFFSETS, _TILE_OFFSETS))
     if segments > _MAX_SEGMENTS:
         raise BadMedia(f"TIFF in {segments:,} strips or tiles; the bound is {_MAX_SEGMENTS:,}")
     tile_width, tile_height = (directory.values.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_HEIGHT))
     if tile_width * tile_height > _MAX_TILE_PIXELS:
-        raise BadMedia(
-            f"TIFF with tiles of {tile_width:,} × {tile_height:,}; the bound is {_MAX_TILE_PIXELS:,} pixels"
-        )
+        raise BadMedia(f"TIFF with tiles of {tile_width:,} × {tile_height:,}; the bound is {_MAX_TILE_PIXELS:,} pixels")
 
 
 def _read_directory(data: bytes) -> _Directory:

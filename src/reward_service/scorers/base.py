@@ -51,9 +51,7 @@ class ScoreItem:
         """`image`; raises BadMedia when the last turn has none."""
         if self.image is None:
             turn = len(self.history) - 1
-            raise BadMedia(
-                f"history[{turn}] has no image and this reward reads the last turn's; send one there"
-            )
+            raise BadMedia(f"history[{turn}] has no image and this reward reads the last turn's; send one there")
         return self.image
 
 

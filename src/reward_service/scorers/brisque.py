@@ -64,9 +64,7 @@ def _measure(model: Any, image: Image) -> float:
     import numpy as np
 
     if min(image.size) < MIN_SIDE:
-        raise BadMedia(
-            f"the image is {image.width}×{image.height} pixels; brisque needs {MIN_SIDE}×{MIN_SIDE}"
-        )
+        raise BadMedia(f"the image is {image.width}×{image.height} pixels; brisque needs {MIN_SIDE}×{MIN_SIDE}")
     # A flat picture divides zero by zero: the NaN is the answer, numpy's warning says nothing more.
     with np.errstate(invalid="ignore", divide="ignore"):
         return float(model.score(np.asarray(image)))

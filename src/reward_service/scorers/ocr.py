@@ -96,9 +96,7 @@ class RapidOcrReader:
         import numpy as np
 
         if max(image.size) > MAX_ASPECT * min(image.size):
-            raise BadMedia(
-                f"the image is {image.width}×{image.height}; ocr takes sides of up to 1:{MAX_ASPECT}"
-            )
+            raise BadMedia(f"the image is {image.width}×{image.height}; ocr takes sides of up to 1:{MAX_ASPECT}")
         try:
             found = self._engine(np.ascontiguousarray(np.asarray(image)[:, :, ::-1]))
             # RapidOCR swallows a failure after detection: its answer then has boxes and no texts.

@@ -90,9 +90,7 @@ def _from_path(path: str, what: str) -> type:
     for part in attr.split("."):
         found = getattr(found, part, None)
     if not _is_scorer(found):
-        raise ScorerLoadError(
-            f"scorer {what}: {module_name} has no class {attr!r} with a score(items) method"
-        )
+        raise ScorerLoadError(f"scorer {what}: {module_name} has no class {attr!r} with a score(items) method")
     return found  # type: ignore[no-any-return]
 
 
@@ -108,9 +106,7 @@ def _import(module: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except Exception as error:
-        raise ScorerLoadError(
-            f"{what}: importing {module} failed: {type(error).__name__}: {error}"
-        ) from error
+        raise ScorerLoadError(f"{what}: importing {module} failed: {type(error).__name__}: {error}") from error
 
 
 def _plugins() -> dict[str, EntryPoint]:

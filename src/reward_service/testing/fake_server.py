@@ -186,9 +186,7 @@ class FakeRewardServer:
         with self._changed:
             self.health_checks += 1
             self._changed.notify_all()
-        return web.json_response(
-            {"status": "ok", "rewards": {name: [f"{name}:ready"] for name in self.rewards}}
-        )
+        return web.json_response({"status": "ok", "rewards": {name: [f"{name}:ready"] for name in self.rewards}})
 
     async def _rewards(self, request: web.Request) -> web.Response:
         return web.json_response({"rewards": self.rewards})
@@ -196,9 +194,7 @@ class FakeRewardServer:
     async def _score(self, request: web.Request) -> web.StreamResponse:
         if self.max_body_bytes is not None and (request.content_length or 0) > self.max_body_bytes:
             # As a gateway does it: refused by its length, the body unread.
-            return _refused(
-                request, 413, f"the body has {request.content_length} bytes; at most {self.max_body_bytes}"
-            )
+            return _refused(request, 413, f"the body has {request.content_length} bytes; at most {self.max_body_bytes}")
         raw = await request.read()
         body = _parse(raw, request.content_type)
         if body is None:

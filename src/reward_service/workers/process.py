@@ -57,9 +57,7 @@ def join_gateway(address: list[Any], hello: Message) -> Gateway:
     """Connect and shake hands; raises OSError or ProtocolError."""
     channel = connect(address)
     try:
-        channel.send(
-            {"t": "hello", "role": "scorer", "protocol": PROTOCOL_VERSION, "token": address[-1], **hello}
-        )
+        channel.send({"t": "hello", "role": "scorer", "protocol": PROTOCOL_VERSION, "token": address[-1], **hello})
         welcome, fds = channel.receive_with_fds()
         if welcome.get("t") != "welcome":
             raise ProtocolError(f"the gateway refused: {welcome.get('reason', welcome)}")
@@ -209,8 +207,7 @@ def check_params(cls: type, name: str, params: dict[str, Any]) -> None:
     unknown = sorted(set(params) - set(known))
     if unknown:
         raise TypeError(
-            f"scorer {name!r} has no parameter {', '.join(map(repr, unknown))}; "
-            f"it takes: {', '.join(known) or 'none'}"
+            f"scorer {name!r} has no parameter {', '.join(map(repr, unknown))}; it takes: {', '.join(known) or 'none'}"
         )
 
 

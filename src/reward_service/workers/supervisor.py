@@ -138,7 +138,8 @@ class Supervisor:
             process = await asyncio.create_subprocess_exec(
                 python, "-u", BOOTSTRAP, str(status_w),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-                pass_fds=[status_w], env={**DEFAULT_ENV, **os.environ, **self.spec.env}, limit=1 << 20, start_new_session=True,
+                pass_fds=[status_w], env={**DEFAULT_ENV, **os.environ, **self.spec.env}, limit=1 << 20,
+                start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             os.close(status_r)

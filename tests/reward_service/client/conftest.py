@@ -43,9 +43,7 @@ def asking(picture: Image.Image) -> Callable[..., RewardRequest]:
     """Makes a request from a prompt; its clip score is ``len(prompt)``."""
 
     def request(prompt: str, image: Any = None, **fields: Any) -> RewardRequest:
-        return RewardRequest(
-            [(prompt, picture if image is None else image)], fields.pop("rewards", ["clip"]), **fields
-        )
+        return RewardRequest([(prompt, picture if image is None else image)], fields.pop("rewards", ["clip"]), **fields)
 
     return request
 

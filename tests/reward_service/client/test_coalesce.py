@@ -63,12 +63,8 @@ async def test_a_call_over_the_limits_is_cut_by_itself(server, asking, prompts):
 async def test_a_failed_post_reaches_each_caller(server, asking):
     """As an exception of its own: one object in two callers would share a traceback."""
     server.faults.append(Fault(status=503))
-    async with AsyncRewardClient(
-        server.url, coalesce_ms=HOUR_MS, max_items_per_request=2, max_retries=0
-    ) as client:
-        errors = await asyncio.gather(
-            *(client.score([asking("a")]) for _ in range(2)), return_exceptions=True
-        )
+    async with AsyncRewardClient(server.url, coalesce_ms=HOUR_MS, max_items_per_request=2, max_retries=0) as client:
+        errors = await asyncio.gather(*(client.score([asking("a")]) for _ in range(2)), return_exceptions=True)
     assert [type(error) for error in errors] == [ServiceUnavailable] * 2
     assert errors[0] is not errors[1]
     assert all(error.__cause__ is not None for error in errors)

@@ -126,9 +126,7 @@ def test_a_fork_gets_its_own_loop_and_sockets(server):
         )
     )
     assert out == ["0"]
-    before, child, after = sorted(
-        server.posts, key=lambda post: ["before", "child", "after"].index(post.texts[0])
-    )
+    before, child, after = sorted(server.posts, key=lambda post: ["before", "child", "after"].index(post.texts[0]))
     assert before.port == after.port != child.port
 
 

@@ -117,9 +117,7 @@ async def pauses(settings, server, faults, roll=0.5):
     courier = Courier(settings, sleep=sleep, roll=lambda: roll)
     body = b'{"requests": []}'
     try:
-        await courier.send(
-            Outgoing("POST", "/score", {"Content-Type": "application/json"}, lambda remaining: body)
-        )
+        await courier.send(Outgoing("POST", "/score", {"Content-Type": "application/json"}, lambda remaining: body))
     finally:
         await courier.aclose()
     return slept

@@ -111,9 +111,7 @@ def test_top_level_options_are_sent_only_when_given(server, asking):
     """aggregation, priority and deadline_s; without them the body is that of the existing SDK."""
     with RewardClient(server.url) as client:
         client.score([asking("a")])
-        client.score(
-            [asking("a")], priority=0, deadline_s=30.0, aggregation=Aggregation("max", {"clip": 2.0})
-        )
+        client.score([asking("a")], priority=0, deadline_s=30.0, aggregation=Aggregation("max", {"clip": 2.0}))
     plain, full = (post.body for post in server.posts)
     assert set(plain) == {"protocol_version", "requests"}
     assert plain["protocol_version"] == "1"
@@ -127,9 +125,7 @@ def test_aggregated_comes_from_the_server_or_is_made_here(server, asking):
     bare = b'{"results": [{"clip": {"clip": 2.0}, "ocr": {"ocr": 6.0}}], "errors": [{}]}'
     server.faults.append(Fault(status=200, body=bare))
     with RewardClient(server.url) as client:
-        made_here = client.score_detailed(
-            [asking("x", rewards=["clip", "ocr"])], aggregation={"method": "mean"}
-        )
+        made_here = client.score_detailed([asking("x", rewards=["clip", "ocr"])], aggregation={"method": "mean"})
         from_server = client.score_detailed([asking("four")], aggregation={"method": "mean"})
         unasked = client.score_detailed([asking("four")])
     assert made_here.aggregated == [4.0]
@@ -151,9 +147,7 @@ def test_failures_warn_once_per_call_with_counts(failing, asking):
     requests = [asking("a", rewards=["clip", "hpsv2", "ocr", "wise"])] * 2
     with (
         RewardClient(failing.url) as client,
-        pytest.warns(
-            RewardWarning, match=r"2 of 2 items.*hpsv2 2, ocr 2, wise 2.*unreadable.*3 more"
-        ) as caught,
+        pytest.warns(RewardWarning, match=r"2 of 2 items.*hpsv2 2, ocr 2, wise 2.*unreadable.*3 more") as caught,
     ):
         results = client.score(requests)
     assert len(caught) == 1
@@ -166,9 +160,7 @@ def test_failures_warn_once_per_call_with_counts(failing, asking):
 def test_score_detailed_holds_both_sides_and_is_silent(failing, asking):
     """Every required reward is in results or in errors, also one that the server forgot."""
     with RewardClient(failing.url) as client:
-        answer = client.score_detailed(
-            [asking("a", rewards=["clip", "hpsv2", "ocr", "wise"], sample_id="s1")]
-        )
+        answer = client.score_detailed([asking("a", rewards=["clip", "hpsv2", "ocr", "wise"], sample_id="s1")])
     assert answer.results[0]["clip"] == {"clip": 0.5}
     assert set(answer.errors[0]) == {"hpsv2", "ocr", "wise"}
     assert "missing" in answer.errors[0]["wise"]

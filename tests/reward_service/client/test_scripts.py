@@ -36,9 +36,7 @@ def run(name, *arguments):
 @BOTH
 def test_a_table_of_scores(server, image, name):
     """Exit 0; every picture with every reward; the file's bytes arrive unchanged with the prompt."""
-    code, out, _ = run(
-        name, "--url", server.url, "--prompt", "a cat", "--image", image, image, "--rewards", "clip,ocr"
-    )
+    code, out, _ = run(name, "--url", server.url, "--prompt", "a cat", "--image", image, image, "--rewards", "clip,ocr")
     assert code == 0
     assert out.count("5.0000") == 4
     assert "cat.png" in out
@@ -134,10 +132,7 @@ def test_the_other_script_needs_the_standard_library_only():
     """Every import is of the standard library."""
     tree = ast.parse((SCRIPTS / "remote_client_zero_deps.py").read_text())
     roots = {
-        alias.name.split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
+        alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
     }
     roots |= {node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert roots <= sys.stdlib_module_names
