@@ -18,6 +18,8 @@ import pytest
 from reward_service.errors import EnvironmentBuildError
 from reward_service.workers.environments import describe_environment, ensure_environment
 
+pytestmark = pytest.mark.slow  # it builds some twenty environments
+
 BUILDER = """
 import sys
 from pathlib import Path

@@ -80,6 +80,8 @@ class RewardGroup:
         """A supervisor reports; see `workers.supervisor`."""
         replica = self.replicas[index]
         replica.update(message)
+        if replica.state in ("failed", "restarting"):
+            log.error("%s is %s: %s\n%s", replica.label, replica.state, replica.reason, replica.traceback or "")
         if self.failure is not None:
             for work in self.queue.drain():
                 self._refuse(work)

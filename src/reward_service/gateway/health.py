@@ -80,9 +80,14 @@ def _replica(replica: Replica, gateway: Gateway) -> dict[str, Any]:
     if replica.link is not None:
         known["transport"] = "shared memory" if replica.link.shares_memory else "tcp"
     if replica.detail:
-        known["detail"] = replica.detail if expose else without_paths(replica.detail)
+        known["detail"] = replica.detail if expose else brief(replica.detail)
     if replica.reason:
-        known["reason"] = replica.reason if expose else without_paths(replica.reason)
+        known["reason"] = replica.reason if expose else brief(replica.reason)
     if replica.traceback and expose:
         known["traceback"] = replica.traceback
     return known
+
+
+def brief(text: str) -> str:
+    """The first line of *text* without paths: what follows (an installer's output, say) is for the log."""
+    return without_paths(text.strip().partition("\n")[0])[:500]

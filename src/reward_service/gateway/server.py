@@ -18,7 +18,7 @@ import uvloop
 from reward_service.config import ServiceConfig
 from reward_service.errors import ConfigError
 from reward_service.gateway.app import GatewayApp
-from reward_service.gateway.health import FAILED, STARTING, status_of
+from reward_service.gateway.health import FAILED, STARTING, brief, status_of
 from reward_service.gateway.heap import keep_freed_memory
 from reward_service.gateway.replica import Replica
 from reward_service.gateway.service import Gateway, replica_specs
@@ -205,7 +205,7 @@ class Progress:
         self._last[replica.label] = now
         text = f"{replica.label:<24} {replica.state:<12} {replica.detail or ''}"
         if replica.state in ("failed", "restarting"):
-            text += f"  {replica.reason}"
+            text += f"  {brief(replica.reason or '')}"
         self.say(text.rstrip())
 
     @classmethod

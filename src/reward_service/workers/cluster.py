@@ -64,7 +64,8 @@ class RayCluster:
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(
                 f"cluster.ray_address {cluster.ray_address!r}: {error}. Is the cluster up, and does it run "
-                f"Ray {ray.__version__}? Ray asks for a token by default: set RAY_AUTH_MODE and RAY_AUTH_TOKEN as on the head node."
+                f"Ray {ray.__version__}? Ray asks for a token by default: set RAY_AUTH_MODE and RAY_AUTH_TOKEN "
+                "as on the head node."
             ) from error
 
     def check(self) -> None:
