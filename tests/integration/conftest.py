@@ -14,6 +14,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,13 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def marked(process: psutil.Process, mark: str) -> bool:
+    """Whether *process* descends from the service that was started with *mark*."""
+    with contextlib.suppress(psutil.Error):
+        return process.environ().get("REWARD_SERVICE_TEST") == mark
+    return False
+
+
 class Service:
     """One service process and all that it starts."""
 
@@ -77,9 +85,12 @@ class Service:
         path = folder / f"service-{self.port}.json"
         path.write_text(json.dumps({"server": {"host": "127.0.0.1"}, **config}))
         command = [sys.executable, "-m", "reward_service", "serve", "--config", str(path), "--port", str(self.port)]
+        # Inherited by all that the service starts, so that what lost its parent is found too.
+        self.mark = uuid.uuid4().hex
+        env = {**os.environ, **(env or {}), "REWARD_SERVICE_TEST": self.mark}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, *options], stdout=log, stderr=log, env={**os.environ, **(env or {})}, start_new_session=True
+                [*command, *options], stdout=log, stderr=log, env=env, start_new_session=True
             )
         self.everything: set[psutil.Process] = set()
 
@@ -88,6 +99,7 @@ class Service:
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(self.process.pid)
             self.everything |= {root, *root.children(recursive=True)}
+        self.everything |= {one for one in psutil.process_iter() if marked(one, self.mark)}
 
     def leftovers(self) -> list[psutil.Process]:
         return [one for one in self.everything if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
@@ -122,6 +134,7 @@ class Service:
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(PATIENCE_S)
+        self.remember()
         # Ray's own agents notice a killed driver late, up to a minute; ours are gone at once.
         wait_until(lambda: not self.leftovers(), f"an end of {self.leftovers()}\n{self.output()}")
         return code

@@ -190,9 +190,9 @@ def test_a_section_that_cannot_work_is_refused(text: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("limits", "line", "arithmetic"),
     [
-        ("max_body_bytes: 1GiB", 4, "2 x 1GiB = 2GiB does not fit 384MiB"),
+        ("max_body_bytes: 1GiB", 4, "2 x 1GiB = 2GiB does not fit 256MiB"),
         ("body_bytes_in_flight: 255MiB", 4, "2 x 128MiB = 256MiB does not fit 255MiB"),
-        ("max_image_pixels: 500_000_000", 4, "500000000 x 3 = 1.397GiB does not fit 512MiB"),
+        ("max_image_pixels: 500_000_000", 4, "500000000 x 3 = 1.397GiB does not fit 384MiB"),
         ("max_queued_items: 5\n  decoded_bytes_in_flight: 95MiB", 5, "33554432 x 3 = 96MiB does not fit"),
     ],
 )

@@ -77,8 +77,8 @@ class LimitsConfig(Section):
     max_text_chars: Count = 32_768
     max_json_depth: Annotated[int, Field(strict=True, ge=1, le=200)] = 32
     max_queued_items: Count = 16_384
-    body_bytes_in_flight: Annotated[Bytes, Field(validate_default=True)] = 384 * 2**20
-    decoded_bytes_in_flight: Annotated[Bytes, Field(validate_default=True)] = 512 * 2**20
+    body_bytes_in_flight: Annotated[Bytes, Field(validate_default=True)] = 256 * 2**20
+    decoded_bytes_in_flight: Annotated[Bytes, Field(validate_default=True)] = 384 * 2**20
     max_requests_in_flight: Count = 1024
     idempotency_cache_size: Annotated[int, Field(strict=True, ge=0)] = 1024
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 # Bodies up to this size are parsed on the event loop: handing them over costs more than parsing them.
 INLINE_PARSE_BYTES = 128 * 1024
 # Most requests are over before it pays to watch for a client that leaves.
-WATCH_AFTER_S = 0.2
+WATCH_AFTER_S = 0.5
 # What is read and thrown away of a body that is too large, so that the client sees the answer.
 DISCARD_BYTES = 1 << 30
 DISCARD_S = 10.0

@@ -39,6 +39,8 @@ STOP_GRACE_S = 10.0
 STDERR_LINES = 40
 STDERR_LINE_CHARS = 1_000
 LINK_RETRY_S = 0.5
+# How long the end of a process's pipes is waited for.
+BURIAL_S = 1.0
 FORGET_S = 120.0
 # Pillow and glibc then reuse the memory of pictures instead of having the kernel clear it for each one.
 DEFAULT_ENV = {
@@ -73,6 +75,8 @@ class Supervisor:
             await asyncio.wait({supervising, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await self._end_process()
+            # `_supervise` buries the process and returns; only a build of an environment has to be cut short.
+            await asyncio.wait({supervising}, timeout=0.0 if self._process is None else 2 * BURIAL_S)
             for task in (*self._tasks, supervising, stopping):
                 task.cancel()
             ended = await asyncio.gather(supervising, stopping, *self._tasks, return_exceptions=True)
@@ -174,11 +178,14 @@ class Supervisor:
         reaped = asyncio.create_task(process.wait())
         try:
             # A stray grandchild may hold the pipes open; what it has to say is not waited for.
-            await asyncio.wait({*tasks, reaped}, timeout=1.0)
+            await asyncio.wait({*tasks, reaped}, timeout=BURIAL_S)
         finally:
             for task in (*tasks, reaped):
                 task.cancel()
         await asyncio.gather(*tasks, reaped, return_exceptions=True)
+        if process.returncode is not None:
+            # Closes the pipes that a stray grandchild may hold; asyncio has no public name for it.
+            process._transport.close()  # type: ignore[attr-defined]
 
     async def _environment(self) -> str:
         if self.spec.requirements is None:
