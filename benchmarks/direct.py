@@ -35,7 +35,7 @@ from reward_service.scorers.registry import get_scorer_cls
 
 CONFIG = Path(__file__).with_name("config.yaml")
 LEAST_ROUNDS = 3
-# Requests of one item per round: a round is then long enough to be timed with two threads.
+# Requests of one item per round: changing the codec at every request would cost each of them its warm memory.
 REQUESTS_PER_ROUND = 16
 
 Decode = Callable[[str], Image.Image]

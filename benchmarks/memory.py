@@ -63,7 +63,7 @@ class Watch:
 
 
 def flood(service: serving.Service, meter: Meter, case: Case, folder: Path, seconds: float) -> Record:
-    """One load from idle to idle; sizes in MB."""
+    """One load from idle to idle; sizes in MiB."""
     bodies = build(case.shape, folder)
     before = settled(meter)
     meter.reset_peak()
@@ -93,7 +93,7 @@ def settled(meter: Meter) -> float:
 
 def show(record: Record) -> None:
     """Print the table to stdout."""
-    table = Table(title="Gateway memory, MB", title_justify="left")
+    table = Table(title="Gateway memory, MiB", title_justify="left")
     heads = (
         "load", "callers", "asked for", "peak", "bodies", "decoded", "idle before", "idle after", "items/s", "wrong",
     )  # fmt: skip
@@ -113,7 +113,7 @@ def main() -> int:
     )
     parser.add_argument("--cases", default=LOADS, help=f"as for run.py (default {LOADS})")
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--at-most", type=float, default=1024.0, metavar="MB", help="for a peak (default 1024)")
+    parser.add_argument("--at-most", type=float, default=1024.0, metavar="MIB", help="for a peak (default 1024)")
     parser.add_argument("--out", type=Path)
     serving.add_arguments(parser)
     args = parser.parse_args()

@@ -36,7 +36,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the gateway process, in MB; shared pages included.
+    """Of the gateway process, in MiB; shared pages included.
 
     peak: highest resident size since `Meter.reset_peak`. pss: resident now, each shared page divided by the
     number of processes that map it.
@@ -115,7 +115,7 @@ def _seconds(process: psutil.Process) -> float:
 
 
 def _fields(path: Path) -> dict[str, float]:
-    """Lines such as ``VmRSS:  123 kB``, in MB."""
+    """Lines such as ``VmRSS:  123 kB``, in MiB."""
     values = {}
     for line in path.read_text().splitlines():
         name, _, rest = line.partition(":")

@@ -93,7 +93,7 @@ def memory_table(record: Record) -> str:
     rows = [
         [row["title"], str(row["callers"]), *(f"{row[key]:,.0f}" for key in sizes)] for row in record["memory"].values()
     ]
-    return "Resident memory of the gateway under floods, MB:\n\n" + _table(heads, rows)
+    return "Resident memory of the gateway under floods, MiB:\n\n" + _table(heads, rows)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

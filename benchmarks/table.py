@@ -11,7 +11,7 @@ from summary import machine_line
 
 HEADS = (
     "case", "items × rewards", "items/s", "p50 ms", "p99 ms", "× PIL", "× fast", "goal",
-    "gateway", "replicas", "Ray", "× PIL", "× fast", "client", "peak MB", "wrong",
+    "gateway", "replicas", "Ray", "× PIL", "× fast", "client", "peak MiB", "wrong",
 )  # fmt: skip
 WIDTH = 150
 BUSY_CORES = 0.25

@@ -68,6 +68,18 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def is_ray_agent(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()[:1] in (["ray::RuntimeEnvAgent"], ["ray::DashboardAgent"])
+    return False
+
+
 def marked(process: psutil.Process, mark: str) -> bool:
     """Whether *process* descends from the service that was started with *mark*."""
     with contextlib.suppress(psutil.Error):
@@ -101,8 +113,9 @@ class Service:
             self.everything |= {root, *root.children(recursive=True)}
         self.everything |= {one for one in psutil.process_iter() if marked(one, self.mark)}
 
-    def leftovers(self) -> list[psutil.Process]:
-        return [one for one in self.everything if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    def leftovers(self, *, ray_agents: bool = True) -> list[psutil.Process]:
+        """What still runs; without *ray_agents* not counting two helpers of Ray that notice a killed driver late."""
+        return [one for one in self.everything if alive(one) and (ray_agents or not is_ray_agent(one))]
 
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
         try:
@@ -129,14 +142,17 @@ class Service:
         return self.log.read_text(errors="replace")[-6000:]
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """End the service; its exit code. Nothing that it started may be left."""
+        """End the service; its exit code. Nothing that it started may be left.
+
+        After SIGKILL two agents of Ray's own take a minute to notice; `kill` ends them.
+        """
         self.remember()
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(PATIENCE_S)
         self.remember()
-        # Ray's own agents notice a killed driver late, up to a minute; ours are gone at once.
-        wait_until(lambda: not self.leftovers(), f"an end of {self.leftovers()}\n{self.output()}")
+        agents = number != signal.SIGKILL
+        wait_until(lambda: not self.leftovers(ray_agents=agents), f"an end of {self.leftovers()}\n{self.output()}")
         return code
 
     def kill(self) -> None:

@@ -188,10 +188,11 @@ async def test_health_answers_while_every_replica_is_busy(service: Service, post
         assert await asyncio.gather(*(probe() for _ in range(200))) == [200] * 200
     assert not held.done()
     reader.close()
-    last = asyncio.create_task(post(item("last", "gated")))
     await asyncio.to_thread(
-        wait_until, lambda: service.get("/health")[1]["requests_in_flight"] == 2, "the client that left is forgotten"
+        wait_until, lambda: service.get("/health")[1]["requests_in_flight"] == 1, "the client that left is forgotten"
     )
+    last = asyncio.create_task(post(item("last", "gated")))
+    await asyncio.to_thread(wait_until, wait_for_queue(1), "the last item alone in the queue")
     (folder / "gate").touch()
     await asyncio.gather(held, last)
     assert [text for text in seen(folder) if text.startswith("abandoned")] == []

@@ -60,7 +60,7 @@ def _state(replica: Replica) -> str:
 
 def _details(group: RewardGroup, gateway: Gateway) -> dict[str, Any]:
     return {
-        "queued": len(group.queue),
+        "queued": group.queue.live(),
         "scored_items": group.completed,
         "failed_items": group.failed_items,
         "batches": group.batches,

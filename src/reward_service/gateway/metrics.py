@@ -59,6 +59,6 @@ class _State(Collector):
             failed.add_metric([name], group.failed_items)
             batches.add_metric([name], group.batches)
             restarts.add_metric([name], sum(replica.restarts for replica in group.replicas))
-            queued.add_metric([name], len(group.queue))
+            queued.add_metric([name], group.queue.live())
             ready.add_metric([name], sum(replica.link is not None for replica in group.replicas))
         yield from (scored, failed, batches, restarts, queued, ready)

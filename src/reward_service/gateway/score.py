@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 INLINE_PARSE_BYTES = 128 * 1024
 # Most requests are over before it pays to watch for a client that leaves.
 WATCH_AFTER_S = 0.5
+# Room for a body of unknown size; it doubles whenever the body turns out to be larger.
+FIRST_CHUNKED_BYTES = 1 << 20
 # What is read and thrown away of a body that is too large, so that the client sees the answer.
 DISCARD_BYTES = 1 << 30
 DISCARD_S = 10.0
@@ -137,7 +139,7 @@ class _Exchange:
         if declared > limit:
             raise TooLarge(f"a body of {declared} bytes; at most {limit} (limits.max_body_bytes): send it in parts")
         # A body counts twice: as it arrives, and parsed.
-        wanted = 2 * (declared if declared >= 0 else limit)
+        wanted = 2 * (declared if declared >= 0 else min(limit, FIRST_CHUNKED_BYTES))
         timeout = self._gateway.config.server.score_timeout_s
         task = asyncio.current_task()
         assert task is not None
@@ -170,6 +172,11 @@ class _Exchange:
             size += len(part)
             if size > limit:
                 raise TooLarge(f"the body exceeds {limit} bytes (limits.max_body_bytes): send it in parts")
+            if 2 * size > self._budget:
+                more = min(4 * size, 2 * limit) - self._budget
+                if not await self._gateway.bodies.grow(more):
+                    raise Unavailable("too many bodies of undeclared size at once: send Content-Length, or try again")
+                self._budget += more
             parts.append(part)
             if not message.get("more_body", False):
                 self._body_read = True

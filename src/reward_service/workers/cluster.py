@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import secrets
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ STOP_TIMEOUT_S = 15.0
 OBJECT_STORE_BYTES = 96 * 1024 * 1024
 NAMESPACE = "reward-service"
 ATTACH_TIMEOUT_S = 30.0
+REACH_TIMEOUT_S = 10.0
 
 
 class RayCluster:
@@ -58,6 +60,7 @@ class RayCluster:
                 "object_store_memory": OBJECT_STORE_BYTES,
             }  # fmt: skip
         else:
+            check_reachable(cluster.ray_address)
             options["address"] = cluster.ray_address
         try:
             ray.init(**options)
@@ -130,3 +133,17 @@ class RayCluster:
                 ray.kill(actor, no_restart=True)
         self._actors.clear()
         ray.shutdown()
+
+
+def check_reachable(address: str) -> None:
+    """Raise ConfigError when nobody listens at ``host:port``, which Ray would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_TIMEOUT_S).close()
+    except OSError as error:
+        raise ConfigError(
+            f"cluster.ray_address {address!r}: {error.strerror or error}. "
+            "Is the cluster up, and is this the address that `ray start --head` printed?"
+        ) from error

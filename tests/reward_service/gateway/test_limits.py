@@ -138,3 +138,36 @@ async def test_priority_and_limits_hold_for_each_reward_alone(serve, reward, ite
         script.open_gate()
         for call in calls:
             assert (await call).results == FINE
+
+
+@pytest.mark.parametrize(
+    ("header", "start"),
+    [
+        (b"Content-Length: 7000000", b""),
+        (b"Transfer-Encoding: chunked", b"%x\r\n%b\r\n" % (2_500_000, b" " * 2_500_000)),
+    ],
+)
+async def test_slow_clients_do_not_hold_up_the_others(serve, item, until, header, start) -> None:
+    """Bodies that trickle in may fill the room for bodies, and more may wait; small requests pass."""
+    limits = {"max_body_bytes": "8MiB", "body_bytes_in_flight": "16MiB"}
+    async with serve(limits=limits) as caller:
+        writers = []
+        for _ in range(4):
+            _, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
+            writer.write(b"POST /score HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n\r\n" + start)
+            writers.append(writer)
+        await until(lambda: caller.gateway.bodies.waiting >= 2)
+        assert (await caller.score(item())).results == FINE
+        for writer in writers:
+            writer.close()
+
+
+async def test_a_large_chunked_body_is_counted_as_it_grows(serve, item) -> None:
+    """Bodies of unknown size take room for what has arrived, not for the largest that is allowed."""
+    small, large = (json.dumps({"requests": [item("x" * n)]}).encode() for n in (10, 5_000_000))
+    limits = {"max_body_bytes": "8MiB", "body_bytes_in_flight": "40MiB", "max_text_chars": 10_000_000}
+    async with serve(limits=limits) as caller:
+        assert (await caller.post(pieces(small))).results == FINE
+        assert caller.gateway.bodies.peak == 2 * 2**20
+        assert (await caller.post(pieces(large))).results == FINE
+        assert 2 * len(large) <= caller.gateway.bodies.peak <= 16 * 2**20
