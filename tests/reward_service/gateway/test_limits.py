@@ -140,25 +140,40 @@ async def test_priority_and_limits_hold_for_each_reward_alone(serve, reward, ite
             assert (await call).results == FINE
 
 
-@pytest.mark.parametrize(
-    ("header", "start"),
-    [
-        (b"Content-Length: 7000000", b""),
-        (b"Transfer-Encoding: chunked", b"%x\r\n%b\r\n" % (2_500_000, b" " * 2_500_000)),
-    ],
-)
-async def test_slow_clients_do_not_hold_up_the_others(serve, item, until, header, start) -> None:
+async def begin(caller, head: bytes, start: bytes = b""):
+    """A client that sends the *head* of a request and the *start* of its body, and then takes its time."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
+    writer.write(b"POST /score HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n\r\n" + start)
+    return reader, writer
+
+
+async def test_slow_clients_do_not_hold_up_the_others(serve, item, until) -> None:
     """Bodies that trickle in may fill the room for bodies, and more may wait; small requests pass."""
-    limits = {"max_body_bytes": "8MiB", "body_bytes_in_flight": "16MiB"}
-    async with serve(limits=limits) as caller:
-        writers = []
-        for _ in range(4):
-            _, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
-            writer.write(b"POST /score HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n\r\n" + start)
-            writers.append(writer)
-        await until(lambda: caller.gateway.bodies.waiting >= 2)
+    async with serve(limits={"max_body_bytes": "8MiB", "body_bytes_in_flight": "16MiB"}) as caller:
+        slow = [await begin(caller, b"Content-Length: 7000000") for _ in range(4)]
+        await until(lambda: caller.gateway.bodies.waiting == 3)
         assert (await caller.score(item())).results == FINE
-        for writer in writers:
+        for _, writer in slow:
+            writer.close()
+
+
+async def test_bodies_of_unknown_size_do_not_wait_for_each_other(serve, item, until) -> None:
+    """Of two that hold room and need more, one waits and one is told to come again: 503 with Retry-After."""
+    part = b"%x\r\n%b\r\n" % (2_500_000, b" " * 2_500_000)
+    async with serve(limits={"max_body_bytes": "8MiB", "body_bytes_in_flight": "16MiB"}) as caller:
+        _, holder = await begin(caller, b"Content-Length: 4000000")
+        chunked = [await begin(caller, b"Transfer-Encoding: chunked") for _ in range(2)]
+        await until(lambda: caller.gateway.bodies.used == 8_000_000 + 2 * 2**21)
+        for _, writer in chunked:
+            writer.write(part + b"0\r\n\r\n")
+        answers = [asyncio.create_task(reader.readuntil(b"\r\n\r\n")) for reader, _ in chunked]
+        await asyncio.wait(answers, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        holder.close()
+        patient, refused = sorted([await asyncio.wait_for(answer, 30) for answer in answers])
+        assert b" 422 " in patient.splitlines()[0]
+        assert b" 503 " in refused.splitlines()[0]
+        assert b"retry-after:" in refused
+        for _, writer in chunked:
             writer.close()
 
 
