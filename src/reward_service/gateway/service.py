@@ -126,7 +126,9 @@ def mps_env(config: ServiceConfig, reward: RewardConfig) -> dict[str, str]:
         return {}
     env = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(reward.mps.active_thread_percentage)}
     if config.mps.pipe_directory is not None:
-        env["CUDA_MPS_PIPE_DIRECTORY"] = config.mps.pipe_directory
-    if reward.mps.device_memory_limit is not None:
-        env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={int(reward.mps.device_memory_limit) >> 20}M"
+        env["CUDA_MPS_PIPE_DIRECTORY"] = str(config.mps.pipe_directory)
+    if config.mps.log_directory is not None:
+        env["CUDA_MPS_LOG_DIRECTORY"] = str(config.mps.log_directory)
+    if reward.mps.device_memory_limit_bytes is not None:
+        env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={reward.mps.device_memory_limit_bytes >> 20}M"
     return env
