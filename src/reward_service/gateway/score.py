@@ -75,7 +75,6 @@ class _Exchange:
         self._number = number
         self._arrived = time.monotonic()
         self._budget = 0
-        self._body_begun = False
         self._body_read = False
         self._gone = False
         self._job: Job | None = None
@@ -156,12 +155,7 @@ class _Exchange:
         finally:
             late.cancel()
 
-    def _waits_for_go_ahead(self) -> bool:
-        """Whether the client sends its body only when asked to, and was not asked."""
-        return not self._body_begun and b"expect" in self._headers
-
     async def _receive_all(self, limit: int) -> bytes:
-        self._body_begun = True
         parts: list[bytes] = []
         size = 0
         while True:
@@ -282,14 +276,15 @@ class _Exchange:
         if error.retry_after_s is not None:
             headers.append((b"retry-after", str(max(1, round(error.retry_after_s))).encode()))
         self._return_budget()
-        if not self._body_read and not self._waits_for_go_ahead():
-            await self._discard()
         if not self._body_read:
             headers.append((b"connection", b"close"))
         await self._respond(error.status, {"detail": str(error)}, headers)
 
     async def _discard(self) -> None:
-        """Read what is left of the body, within bounds: a client that is still sending would miss the answer."""
+        """Read what is left of the body, within bounds.
+
+        Closing a connection on which bytes arrive unread resets it, and the client may lose the answer.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_S):
                 size = 0
@@ -316,6 +311,10 @@ class _Exchange:
         self._gateway.metrics.answered(status, time.monotonic() - self._arrived)
         with contextlib.suppress(OSError):
             await self._send(start)
+            if not self._body_read:
+                await self._send({"type": "http.response.body", "body": body, "more_body": True})
+                await self._discard()
+                body = b""
             await self._send({"type": "http.response.body", "body": body})
 
     def _wants_msgpack(self) -> bool:
