@@ -114,11 +114,15 @@ def out_of_memory(error: BaseException) -> bool:
     )
 
 
-def unusable_device(error_text: str) -> bool:
-    """Whether the process's CUDA context is lost, so that only a new process can score again."""
-    lowered = error_text.lower()
-    return "device-side assert" in lowered or (
-        "cuda error" in lowered and "out of memory" not in lowered and "invalid argument" not in lowered
+def unusable_device(kind: str, message: str) -> bool:
+    """Whether the process's CUDA context is lost, so that only a new process can score again.
+
+    *kind* is the exception's class: only torch's say so, others may quote a prompt that does.
+    """
+    lowered = message.lower()
+    return kind in ("RuntimeError", "AcceleratorError") and (
+        "device-side assert" in lowered
+        or ("cuda error" in lowered and "out of memory" not in lowered and "invalid argument" not in lowered)
     )
 
 

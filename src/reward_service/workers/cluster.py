@@ -33,7 +33,8 @@ class RayCluster:
 
     def __init__(self, config: ServiceConfig) -> None:
         self._config = config
-        self._actors: list[Any] = []
+        # Each with its first call, which is answered once the actor has got its place.
+        self._actors: list[tuple[Any, Any]] = []
         # Names the actors, so that other gateways can share them.
         self.service_id = secrets.token_hex(4)
 
@@ -105,7 +106,8 @@ class RayCluster:
             }  # fmt: skip
             if spec.scheduling == "spread":
                 options["scheduling_strategy"] = "SPREAD"
-            self._actors.append(remote.options(**options).remote(spec, [endpoint]))
+            actor: Any = remote.options(**options).remote(spec, [endpoint])
+            self._actors.append((actor, actor.pid.remote()))
 
     def attach(self, service_id: str, specs: Sequence[ReplicaSpec], endpoint: Endpoint) -> None:
         """Have the replicas of another gateway's service serve *endpoint* too; raises ConfigError."""
@@ -124,11 +126,13 @@ class RayCluster:
 
     def stop(self) -> None:
         """Stop every replica (in an orderly way first) and leave or end the cluster."""
-        stops = [actor.stop.remote(STOP_TIMEOUT_S) for actor in self._actors]
-        if stops:
-            with contextlib.suppress(Exception):
+        # A cluster that is gone must not keep us from leaving.
+        with contextlib.suppress(Exception):
+            placed = [actor for actor, first in self._actors if ray.wait([first], timeout=0)[0]]
+            stops = [actor.stop.remote(STOP_TIMEOUT_S) for actor in placed]
+            if stops:
                 ray.wait(stops, num_returns=len(stops), timeout=STOP_TIMEOUT_S)
-        for actor in self._actors:
+        for actor, _ in self._actors:
             with contextlib.suppress(Exception):
                 ray.kill(actor, no_restart=True)
         self._actors.clear()

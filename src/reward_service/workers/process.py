@@ -190,7 +190,7 @@ class ScorerProcess:
         done = [entry if entry is not None else next(scored) for entry in entries]
         gateway.answer(message["id"], done, self.runner.limit)
         for entry in done:
-            if "e" in entry and unusable_device(entry["e"][1]):
+            if "e" in entry and unusable_device(*entry["e"]):
                 print(f"the device is unusable, leaving: {entry['e'][1]}", file=sys.stderr, flush=True)
                 os._exit(EXIT_UNUSABLE_DEVICE)
 
