@@ -36,7 +36,6 @@ class RewardGroup:
         self.batches = 0
         self._max_queued = service.limits.max_queued_items
         self._on_change = on_change
-        self._limit: int | None = None
         self._later: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ intake
@@ -101,7 +100,6 @@ class RewardGroup:
             self.disconnected(index, replica.link)
         replica.link = link
         replica.settled = True
-        self._limit = self.config.max_batch_size or link.max_batch_size
         self._on_change(replica)
         self.pump()
 
@@ -114,7 +112,7 @@ class RewardGroup:
         for batch in link.take_batches():
             batch.cancel_watch()
             lost = [work for work in batch.works if self._survives(work, replica)]
-            self.queue.put_back(lost, now, suspect=True)
+            self.queue.put_back(lost, now)
             for work in batch.works:
                 work.unhold()
         self._on_change(replica)
@@ -140,9 +138,9 @@ class RewardGroup:
             link = self._free_link()
             if link is None:
                 return
-            if self._should_wait():
+            if self._should_wait(link.max_batch_size):
                 return
-            works = self.queue.take(min(link.max_batch_size, self._limit or link.max_batch_size))
+            works = self.queue.take(link.max_batch_size)
             if works:
                 self._dispatch(link, works)
 
@@ -156,10 +154,10 @@ class RewardGroup:
             return None  # a suspect waits for a process of its own
         return best
 
-    def _should_wait(self) -> bool:
-        """With `max_wait_ms`, hold a small batch back until it is full or old enough."""
+    def _should_wait(self, full: int) -> bool:
+        """With `max_wait_ms`, hold a batch of fewer than *full* items back until it is old enough."""
         wait_s = self.config.max_wait_ms / 1000.0
-        if wait_s <= 0 or len(self.queue) >= (self._limit or 1):
+        if wait_s <= 0 or len(self.queue) >= full:
             return False
         left = (self.queue.oldest() or 0.0) + wait_s - time.monotonic()
         if left <= 0:
@@ -195,7 +193,7 @@ class RewardGroup:
             return
         batch.cancel_watch()
         entries: list[dict[str, Any]] = message["items"]
-        self._limit = min(self._limit or link.max_batch_size, int(message["limit"]))
+        link.max_batch_size = max(1, int(message["limit"]))
         for work, entry in zip(batch.works, entries, strict=True):
             self._answer(work, entry)
         for work in batch.works:

@@ -31,12 +31,10 @@ class RewardQueue:
         self._lanes[work.priority].append((now, work))
         self._entries += 1
 
-    def put_back(self, works: list[Work], now: float, *, suspect: bool) -> None:
-        """Return works whose batch was lost, ahead of everything that waits."""
-        for work in reversed(works):
-            lane = self._suspects if suspect else self._lanes[work.priority]
-            lane.appendleft((now, work))
-            self._entries += 1
+    def put_back(self, works: list[Work], now: float) -> None:
+        """Return works whose process died with them, as suspects, ahead of everything that waits."""
+        self._suspects.extendleft((now, work) for work in reversed(works))
+        self._entries += len(works)
 
     def take(self, most: int) -> list[Work]:
         """Up to *most* live works, the most urgent first; a suspect comes alone."""

@@ -41,7 +41,7 @@ class ScorerLink:
 
     def __init__(self, hello: Message, transport: asyncio.WriteTransport, encoder: Encoder) -> None:
         self.replica = int(hello["replica"])
-        self.incarnation = int(hello["incarnation"])
+        # Falls when the process runs out of memory.
         self.max_batch_size = max(1, int(hello["max_batch_size"]))
         self.slots = max(1, int(hello["slots"]))
         self.shares_memory = encoder.shares_memory

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -20,16 +19,6 @@ class Ran:
     code: int
     out: str
     err: str
-
-
-@pytest.fixture(autouse=True)
-def _log_levels() -> Iterator[None]:
-    """The command line sets levels for its process; other tests share this one."""
-    loggers = [logging.getLogger(name) for name in ("reward_service", "qreward")]
-    before = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, before, strict=True):
-        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +22,6 @@ class Ran:
     code: int
     out: str
     err: str
-
-
-@pytest.fixture(autouse=True)
-def _log_levels() -> Iterator[None]:
-    """The command line sets levels for its process; other tests share this one."""
-    loggers = [logging.getLogger(name) for name in ("reward_service", "qreward")]
-    before = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, before, strict=True):
-        logger.setLevel(level)
 
 
 @pytest.fixture
