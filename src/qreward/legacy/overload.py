@@ -1,0 +1,44 @@
+"""`OverloadChecker`: does an exception speak of an overloaded server?"""
+
+from __future__ import annotations
+
+from qreward.globals import LIBRARY_OVERLOAD_EXCEPTIONS_MAPPING, OVERLOAD_EXCEPTIONS, SYSTEM_OVERLOAD_INDICATORS
+from qreward.policy.classify import is_overload
+
+MAX_EXCEPTION_CHAIN_DEPTH = 50
+
+
+class OverloadChecker:
+    """Judges by status and by type, never by the words of a message."""
+
+    @staticmethod
+    def check(exception: BaseException) -> bool:
+        """Whether *exception*, or one that caused it (50 deep), is an overload.
+
+        That is what `qreward.policy.classify` calls so, and what `qreward.globals` names: timeouts, broken
+        connections, exhausted resources.
+        """
+        if is_overload(exception):
+            return True
+        seen: set[int] = set()
+        current: BaseException | None = exception
+        while current is not None and id(current) not in seen and len(seen) < MAX_EXCEPTION_CHAIN_DEPTH:
+            if _named(current):
+                return True
+            seen.add(id(current))
+            current = current.__cause__ or current.__context__
+        return False
+
+
+def _named(exc: BaseException) -> bool:
+    cls = type(exc)
+    if isinstance(exc, OSError) and exc.errno is not None and f"errno {exc.errno}" in SYSTEM_OVERLOAD_INDICATORS:
+        return True
+    if cls is OSError:
+        return False
+    if cls.__name__ in OVERLOAD_EXCEPTIONS or f"{cls.__module__}.{cls.__name__}" in OVERLOAD_EXCEPTIONS:
+        return True
+    return any(
+        base.__name__ in LIBRARY_OVERLOAD_EXCEPTIONS_MAPPING.get(base.__module__.partition(".")[0], ())
+        for base in cls.__mro__
+    )

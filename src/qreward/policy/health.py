@@ -1,0 +1,91 @@
+"""Whether an endpoint is in service: taken out when it fails or hangs, asked again with one call at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal
+
+State = Literal["healthy", "ejected", "probing"]
+
+_IN_A_ROW = 3
+_RECENT = 20
+_FEWEST = 10
+_SHARE = 0.5
+
+
+class Health:
+    """One endpoint.
+
+    It is ejected by a connection that was refused, by three failures in a row, by half of its recent results being
+    failures, or by `hang`. After *base_s* seconds one call may probe it; each failed probe doubles the pause up to
+    *max_s*. A success brings it back.
+    """
+
+    def __init__(self, base_s: float = 1.0, max_s: float = 30.0) -> None:
+        self.base_s = base_s
+        self.max_s = max_s
+        self._until: float | None = None  # None = healthy
+        self._pause = base_s
+        self._probe_since: float | None = None
+        self._in_a_row = 0
+        self._results: deque[bool] = deque(maxlen=_RECENT)
+
+    def state(self, now: float) -> State:
+        """`probing`: the pause is over; one call may try."""
+        if self._until is None:
+            return "healthy"
+        return "ejected" if now < self._until else "probing"
+
+    def returns_in(self, now: float) -> float:
+        """Seconds until a probe is allowed; 0.0 when it is or none is needed."""
+        return 0.0 if self._until is None else max(0.0, self._until - now)
+
+    def may_try(self, now: float) -> bool:
+        """Whether a call may go there: it is healthy, or the probe's slot is free."""
+        state = self.state(now)
+        if state == "healthy":
+            return True
+        return state == "probing" and (self._probe_since is None or now - self._probe_since >= self.max_s)
+
+    def admits(self, now: float) -> bool:
+        """As `may_try`, and takes the probe's slot where one is needed."""
+        if not self.may_try(now):
+            return False
+        if self._until is not None:
+            self._probe_since = now
+        return True
+
+    def answered(self, now: float) -> None:
+        """A call was answered, if only by an error that a working server gives."""
+        self._until, self._probe_since, self._pause = None, None, self.base_s
+        self._in_a_row = 0
+        self._results.append(True)
+
+    def failed(self, now: float, refused: bool = False) -> bool:
+        """A call failed; *refused*: nobody listens there. True when this ejects the endpoint."""
+        if self._until is not None:
+            if self._probe_since is not None:  # calls that were under way when it was ejected prove nothing new
+                self._eject(now)
+            return False
+        self._in_a_row += 1
+        self._results.append(False)
+        share = self._results.count(False) / len(self._results)
+        if refused or self._in_a_row >= _IN_A_ROW or (len(self._results) >= _FEWEST and share >= _SHARE):
+            self._eject(now)
+            return True
+        return False
+
+    def hang(self, now: float) -> None:
+        """Nothing is answered any more."""
+        self._eject(now)
+
+    def released(self) -> None:
+        """A call was cancelled: had it been the probe, another may try."""
+        self._probe_since = None
+
+    def _eject(self, now: float) -> None:
+        self._until = now + self._pause
+        self._pause = min(self.max_s, 2.0 * self._pause)
+        self._probe_since = None
+        self._in_a_row = 0
+        self._results.clear()

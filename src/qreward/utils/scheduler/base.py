@@ -1,0 +1,5 @@
+"""The runners under the import path of QReward 0.1.7; re-exports only."""
+
+from qreward.legacy.runners import AsyncRunner, BaseRunner, SyncRunner
+
+__all__ = ["AsyncRunner", "BaseRunner", "SyncRunner"]
