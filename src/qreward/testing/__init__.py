@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from qreward.testing.virtual import Deadlock, VirtualLoop, run_virtual
+from qreward.testing.virtual import Deadlock, VirtualLoop, elapsed, run_virtual
 
 if TYPE_CHECKING:
     from qreward.testing.faults import Delay, Faults, Reply
     from qreward.testing.judge import FakeJudge
 
-__all__ = ["Deadlock", "Delay", "FakeJudge", "Faults", "Reply", "VirtualLoop", "run_virtual"]
+__all__ = ["Deadlock", "Delay", "FakeJudge", "Faults", "Reply", "VirtualLoop", "elapsed", "run_virtual"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,11 @@ from typing import Any
 import orjson
 
 JSON = dict[str, Any]
+_CHOICES_AT_MOST = 128
+
+
+class BadRequest(ValueError):
+    """A request that an OpenAI-compatible server answers with 400."""
 
 
 def last_text(body: JSON) -> str:
@@ -26,6 +31,38 @@ def last_text(body: JSON) -> str:
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content if isinstance(part, dict))
     return ""
+
+
+def prompt_text(body: JSON) -> str:
+    """The text that a request is about: of its last message, or what it wants embedded."""
+    given = body.get("input")
+    if "messages" in body or given is None:
+        return last_text(body)
+    return given if isinstance(given, str) else "\n".join(map(str, given)) if isinstance(given, list) else ""
+
+
+def check_chat(body: JSON) -> None:
+    """BadRequest when *body* asks for no chat answer, or for the model ``bad``."""
+    if body.get("model") == "bad":
+        raise BadRequest("the model 'bad' does not exist")
+    if not isinstance(body.get("messages"), list) or not body["messages"]:
+        raise BadRequest("messages must be a non-empty list")
+    _whole(body, "n", _CHOICES_AT_MOST)
+
+
+def check_embeddings(body: JSON) -> None:
+    """BadRequest when *body* asks for no vectors."""
+    if not body.get("input") or not isinstance(body["input"], str | list):
+        raise BadRequest("input must be a string or a non-empty list")
+    _whole(body, "dimensions", 1 << 16)
+
+
+def _whole(body: JSON, name: str, at_most: int) -> None:
+    value = body.get(name)
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= at_most:
+        raise BadRequest(f"{name} must be a whole number from 1 to {at_most}, not {value!r}")
 
 
 def usage(prompt: str, answer: str) -> JSON:

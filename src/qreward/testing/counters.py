@@ -10,7 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request as it came: monotonic seconds, the last text of its prompt, its path and headers without secrets."""
+    """One request as it came, refused or not: monotonic seconds, the last text of its prompt (or what it wants
+    embedded), its path, its headers (some, their names lowercase, credentials masked) and its body.
+    """
 
     at: float
     text: str
@@ -20,7 +22,7 @@ class Arrival:
 
 
 class Counters:
-    """Counts since the start or the last reset. `client_gone`: the client closed before the answer was there."""
+    """Counts since the start or the last reset. *arrivals* holds them all when the judge keeps bodies."""
 
     def __init__(self) -> None:
         self.n: Counter[str] = Counter()
@@ -28,7 +30,7 @@ class Counters:
         self.arrived_at: list[float] = []
         self.admitted_at: list[float] = []
         self.prompts: Counter[str] = Counter()
-        self.connections: set[int] = set()
+        self.connections: set[object] = set()
         self.inflight = 0
         self.max_inflight = 0
 
@@ -44,12 +46,12 @@ class Counters:
 
     @property
     def client_gone(self) -> int:
-        """Requests whose client went away: proof that a loser was really cancelled."""
+        """Requests whose client closed before the answer was complete: proof that a loser was really cancelled."""
         return self.n["client_gone"]
 
     @property
     def duplicate_work(self) -> int:
-        """Requests for a prompt that had come before."""
+        """Requests that were worked on for a prompt that had been worked on before; a refusal is no work."""
         return sum(count - 1 for count in self.prompts.values())
 
     def status(self, code: int) -> int:

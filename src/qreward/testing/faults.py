@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Dead = Literal["no", "reset", "hang", "503", "500"]
+EmbeddingsField = Literal["data", "embeddings"]
+_WORDS = {"dead": get_args(Dead), "embeddings_field": get_args(EmbeddingsField)}
+_RETRY_AFTER = re.compile(r"exact|ceil|none|fixed:\d+(\.\d+)?")
+_SHARES = ("p500", "p400", "p_reset")
+_PROBABILITIES = (*_SHARES, "p_malformed", "p_truncated", "stall_prob")
 
 
 @dataclass
@@ -17,8 +23,8 @@ class Faults:
     latency_s, sigma: median and log-sigma of the time an answer takes. stall_prob, stall_s: requests that take longer.
     rate, burst: a token bucket that answers 429; retry_after says how (``exact``, ``ceil`` to whole seconds,
     ``fixed:<s>``, ``none``); charge_rejected: a refused request costs a token as well. key_rates: a bucket per API key.
-    tokens_per_min: 429 when the usage of a minute exceeds it. capacity: requests at once, above it 503.
-    p500, p400, p_reset, p_malformed: random failures. p_truncated: streams that end in the middle.
+    tokens_per_min: 429 when the usage of a minute reaches it. capacity: requests at once, above it 503.
+    p500, p400, p_reset, p_malformed: random failures. p_truncated: answers and streams that end in the middle.
     dead: the endpoint answers nothing useful. sse_tokens, sse_gap_s: pieces of a stream and the pause between them.
     embeddings_field: ``embeddings`` gives the alternative shape of an embeddings answer.
     """
@@ -43,14 +49,21 @@ class Faults:
     sse_tokens: int = 8
     sse_gap_s: float = 0.0
     dims: int = 64
-    embeddings_field: Literal["data", "embeddings"] = "data"
+    embeddings_field: EmbeddingsField = "data"
 
     def set(self, **changes: Any) -> None:
-        """Change fields; TypeError names one that does not exist."""
+        """Change fields, all or none; TypeError names one that does not exist, ValueError a value that cannot be."""
         known = {f.name for f in fields(self)}
         for name, value in changes.items():
             if name not in known:
                 raise TypeError(f"no fault {name!r}; there are {', '.join(sorted(known))}")
+            _check(name, value)
+        shares = {name: changes.get(name, getattr(self, name)) for name in _SHARES}
+        if sum(shares.values()) > 1.0:
+            raise ValueError(
+                f"{' + '.join(_SHARES)} must be at most 1, not {sum(shares.values()):g}; lower one of them"
+            )
+        for name, value in changes.items():
             setattr(self, name, value)
 
     def service_time(self, dice: random.Random) -> tuple[float, bool]:
@@ -70,26 +83,29 @@ class Faults:
         return {"Retry-After": f"{wait_s:.3f}", "Retry-After-Ms": f"{wait_s * 1000:.0f}"}
 
 
-class Bucket:
-    """A token bucket that starts full."""
+def _check(name: str, value: Any) -> None:
+    """ValueError when *value* is none for the fault *name*."""
+    default = getattr(Faults, name, {})
+    if name in _WORDS:
+        good, wanted = value in _WORDS[name], f"one of {', '.join(_WORDS[name])}"
+    elif name == "retry_after":
+        good, wanted = bool(_RETRY_AFTER.fullmatch(str(value))), "exact, ceil, none or fixed:<seconds>"
+    elif name == "key_rates":
+        good = isinstance(value, dict) and all(_is_number(rate, float) for rate in value.values())
+        wanted = "requests per second by API key"
+    elif isinstance(default, bool):
+        good, wanted = isinstance(value, bool), "true or false"
+    elif name in _PROBABILITIES:
+        good, wanted = _is_number(value, float) and value <= 1, "a probability from 0 to 1"
+    else:
+        good, wanted = _is_number(value, type(default)), f"{type(default).__name__}, 0 or more"
+    if not good:
+        raise ValueError(f"{name} must be {wanted}, not {value!r}")
 
-    def __init__(self) -> None:
-        self._level: float | None = None
-        self._at = 0.0
 
-    def take(self, now: float, rate: float, depth: float, charge_rejected: bool = False) -> float:
-        """0.0 when admitted, else the seconds until a token is there."""
-        if self._level is None:
-            self._level = depth
-        else:
-            self._level = min(depth, self._level + (now - self._at) * rate)
-        self._at = now
-        if self._level >= 1.0:
-            self._level -= 1.0
-            return 0.0
-        if charge_rejected:
-            self._level = max(self._level - 1.0, -depth)
-        return (1.0 - self._level) / rate
+def _is_number(value: Any, kind: type) -> bool:
+    kinds = (int,) if kind is int else (int, float)
+    return isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 @dataclass(frozen=True)
@@ -108,10 +124,15 @@ class Delay:
     seconds: float
 
 
-Step = Reply | Delay | Literal["ok", "reset", "hang", "malformed", "truncated"]
+Word = Literal["ok", "reset", "hang", "malformed", "truncated"]
+Step = Reply | Delay | Word
 """One line of a script: what the next request gets."""
 
 
 def step(value: Step | int) -> Step:
-    """A bare status code is a `Reply`."""
-    return Reply(value) if isinstance(value, int) else value
+    """A bare status code is a `Reply`; ValueError for what is no step."""
+    if isinstance(value, int) and 200 <= value <= 599:
+        return Reply(value)
+    if isinstance(value, Reply | Delay) or value in get_args(Word):
+        return value  # type: ignore[return-value]
+    raise ValueError(f"no step {value!r}; there are a status, Reply, Delay, {', '.join(get_args(Word))}")

@@ -30,15 +30,14 @@ def parser() -> argparse.ArgumentParser:
     return ap
 
 
-async def serve(options: argparse.Namespace) -> None:
+async def serve(judge: FakeJudge, max_seconds: float) -> None:
     """Serve until a signal or the time is up; the first line on stdout is the URL as JSON."""
-    given = {f.name: getattr(options, f.name) for f in fields(Faults) if hasattr(options, f.name)}
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.call_later(options.max_seconds, stop.set)
-    async with FakeJudge(port=options.port, seed=options.seed, keep_bodies=False, **given) as judge:
+    loop.call_later(max_seconds, stop.set)
+    async with judge:
         sys.stdout.write(json.dumps({"url": judge.url, "pid": os.getpid()}) + "\n")
         sys.stdout.flush()
         await stop.wait()
@@ -46,9 +45,17 @@ async def serve(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """The command line."""
-    options = parser().parse_args()
+    ap = parser()
+    options = ap.parse_args()
+    given = {f.name: getattr(options, f.name) for f in fields(Faults) if hasattr(options, f.name)}
+    try:
+        judge = FakeJudge(port=options.port, seed=options.seed, keep_bodies=False, **given)
+    except ValueError as exc:
+        ap.error(str(exc))
+    factory = None
     with contextlib.suppress(ImportError):
         import uvloop
 
-        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    asyncio.run(serve(options))
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(serve(judge, options.max_seconds))
