@@ -212,7 +212,7 @@ async def test_a_route_of_its_own_endpoints_hedges_inside(judges: list[FakeJudge
     judges[0].faults.set(dead="hang")
     proxies = {str(i): OpenAIChatProxy(judge.url, api_key="k") for i, judge in enumerate(judges)}
     async with OpenAIChatProxyManager(hedge=0.05) as manager:
-        manager.register_model_route("m*", proxies)
+        manager.register_model_route("m*", proxies, {"0": 100}, LoadBalanceStrategy.WEIGHTED_ROUND_ROBIN)
         assert await manager.chat_completion(ask("x"), "m") == "echo:x"
     assert received(judges) == [1, 1]
 

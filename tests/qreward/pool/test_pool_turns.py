@@ -67,7 +67,7 @@ def test_a_task_returns_to_where_it_failed_when_nobody_else_is_there() -> None:
     failed: list[float] = []
 
     async def shaky(payload: str) -> str:
-        if not failed:
+        if payload == "x" and not failed:
             failed.append(now())
             raise ConnectionResetError("once")
         return payload
@@ -77,10 +77,31 @@ def test_a_task_returns_to_where_it_failed_when_nobody_else_is_there() -> None:
 
     async def main() -> float:
         pool = ComputePool([CallableSource("shaky", shaky), CallableSource("gone", gone, weight=1000.0)])
-        assert await pool.call("x") == "x"  # refused there, reset here
+        assert await pool.call("w") == "w"  # refused there: it is out of service now
+        assert await pool.call("x") == "x"
         return now() - failed[0]
 
     assert run_virtual(main()) < 0.5
+
+
+def test_a_task_that_waits_for_another_source_blocks_nobody() -> None:
+    """A task that failed here and waits for a place elsewhere does not keep others from this source."""
+
+    async def shaky(payload: str) -> str:
+        if payload == "fails":
+            raise ConnectionResetError("always")
+        return payload
+
+    async def main() -> None:
+        slow = CallableSource("slow", taking(60.0), max_concurrent=1, weight=1000.0)
+        pool = ComputePool([slow, CallableSource("shaky", shaky)])
+        first = [asyncio.create_task(pool.call(name)) for name in ("long", "fails")]
+        await asyncio.sleep(1.0)
+        assert await pool.call("other", deadline_s=1.0) == "other"
+        assert await asyncio.wait_for(pool.call("another"), 1.0) == "another"
+        assert await asyncio.gather(*first) == ["long", "fails"]
+
+    run_virtual(main())
 
 
 def test_tasks_that_take_long_everywhere_are_left_alone() -> None:
@@ -166,7 +187,7 @@ async def test_a_stream_leaves_a_source_that_hangs() -> None:
         async with ComputePool(sources) as pool:
             await pool.batch_chat_completion([ask(str(i)) for i in range(60)], "m")
             stuck.faults.set(dead="hang")
-            streams = [pool.stream_chat_completion(ask(f"s{i}"), "m") for i in range(4)]
+            streams = [pool.stream_chat_completion(ask(f"s{i}"), "m", deadline_s=20) for i in range(4)]
 
             async def text(stream: Any) -> str:
                 return "".join([piece async for piece in stream])
