@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,8 @@ class Fleet:
         self._choose = choose
         self._lock = threading.Lock()
         self._members: dict[int, Member] = {}
-        self._watching: asyncio.AbstractEventLoop | None = None
+        # Each loop watches for itself: one that stands still, or is a forked child's parent's, watches for nobody.
+        self._watching: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._false_alarms = 0  # endpoints that answered at once after they had been taken for hanging
 
@@ -157,16 +159,16 @@ class Fleet:
         now = clock.monotonic()
         with self._lock:
             before = member.health.state(now)
-            ejected = self._book(member, exc, now)
+            ejected = self._book(member, exc, now, now - latency_s)
         if before != "healthy":
             self._wake()
         if ejected:
             log.warning("%s is out of service: %s: %s", proxy.endpoint_name, type(exc).__name__, exc)
 
-    def _book(self, member: Member, exc: BaseException | None, now: float) -> bool:
-        """An attempt ended; whether that takes the endpoint out of service."""
+    def _book(self, member: Member, exc: BaseException | None, now: float, began: float) -> bool:
+        """An attempt that started at *began* ended; whether that takes the endpoint out of service."""
         if isinstance(exc, PASS_THROUGH):
-            member.health.released()
+            member.health.released(began)
             return False
         verdict = None if exc is None else classify(exc)
         if verdict is None or verdict.kind is not Kind.TRANSIENT:
@@ -179,7 +181,7 @@ class Fleet:
         if member.suspected and member.health.state(now) == "probing":
             member.suspected = False
             self._false_alarms = 0
-        return member.health.failed(now, refused=verdict.unsent)
+        return member.health.failed(now, verdict.unsent, began)
 
     # -- hanging endpoints -------------------------------------------------------------------------------------------
 
@@ -192,9 +194,9 @@ class Fleet:
         except RuntimeError:
             return
         with self._lock:
-            if self._watching is not None and not self._watching.is_closed():
+            if loop in self._watching:
                 return
-            self._watching = loop
+            self._watching.add(loop)
         loop.call_later(_CHECK_S, self._check, loop)
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -202,7 +204,8 @@ class Fleet:
         if any(m.proxy._gate.inflight or m.proxy._gate.waiting for m in list(self._members.values())):
             loop.call_later(_CHECK_S, self._check, loop)
         else:
-            self._watching = None
+            with self._lock:
+                self._watching.discard(loop)
 
     def check(self) -> None:
         """Eject the endpoints that owe answers for far longer than usual, and free the calls that wait for them."""
@@ -210,17 +213,9 @@ class Fleet:
         patience = self._patience(members)
         if len(members) < 2 or patience is None:
             return
-        now = clock.monotonic()
-        for member in members:
-            if member.proxy._gate.inflight == 0:
-                member.silent_since = now
-                continue
-            if now - member.silent_since <= patience or not self._somebody_answers(member, now, patience):
-                continue
-            with self._lock:
-                member.health.hang(now)
-                member.suspected = True
-            member.silent_since = now
+        with self._lock:  # several loops watch; one of them decides
+            stuck = self._stuck(members, clock.monotonic(), patience)
+        for member in stuck:
             freed = member.proxy.interrupt()
             log.warning(
                 "%s has not answered for %.1f s: out of service, %d calls go elsewhere",
@@ -228,6 +223,18 @@ class Fleet:
                 patience,
                 freed,
             )
+
+    def _stuck(self, members: list[Member], now: float, patience: float) -> list[Member]:
+        stuck = []
+        for member in members:
+            if member.proxy._gate.inflight == 0:
+                member.silent_since = now
+            elif now - member.silent_since > patience and self._somebody_answers(member, now, patience):
+                member.health.hang(now)
+                member.suspected = True
+                member.silent_since = now
+                stuck.append(member)
+        return stuck
 
     def _patience(self, members: list[Member]) -> float | None:
         """Seconds without an answer after which an endpoint hangs; None before the first answer of any."""

@@ -61,10 +61,13 @@ class Health:
         self._in_a_row = 0
         self._results.append(True)
 
-    def failed(self, now: float, refused: bool = False) -> bool:
-        """A call failed; *refused*: nobody listens there. True when this ejects the endpoint."""
+    def failed(self, now: float, refused: bool = False, began: float | None = None) -> bool:
+        """A call failed; *refused*: nobody listens there. True when this ejects the endpoint.
+
+        *began*: when the call started, which tells the probe from calls that were under way before; None = the probe.
+        """
         if self._until is not None:
-            if self._probe_since is not None:  # calls that were under way when it was ejected prove nothing new
+            if self._probed(began):  # calls that were under way when it was ejected prove nothing new
                 self._eject(now)
             return False
         self._in_a_row += 1
@@ -79,9 +82,13 @@ class Health:
         """Nothing is answered any more."""
         self._eject(now)
 
-    def released(self) -> None:
-        """A call was cancelled: had it been the probe, another may try."""
-        self._probe_since = None
+    def released(self, began: float | None = None) -> None:
+        """A call was cancelled: had it been the probe, another may try. *began* as in `failed`."""
+        if self._probed(began):
+            self._probe_since = None
+
+    def _probed(self, began: float | None) -> bool:
+        return self._probe_since is not None and (began is None or began >= self._probe_since)
 
     def _eject(self, now: float) -> None:
         self._until = now + self._pause

@@ -7,10 +7,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import openai
 import pytest
 
 from qreward.client import OpenAIChatProxy, OpenAIChatProxyManager
 from qreward.client.failover import Fleet
+from qreward.errors import DeadlineExceeded
 from qreward.runtime import clock
 from qreward.testing import Delay, FakeJudge
 
@@ -140,3 +142,80 @@ async def test_waiting_calls_are_told_when_an_endpoint_is_back(
     await asyncio.sleep(0)
     manager.mark_healthy("e1")
     await asyncio.wait_for(waiting, 5.0)
+
+
+def test_a_loop_that_stands_still_does_not_keep_others_from_watching(later: Later) -> None:
+    """A hang is noticed in a second event loop while the first, which had calls too, is open and not running."""
+    first = asyncio.new_event_loop()
+    with FakeJudge().in_thread() as a, FakeJudge().in_thread() as b:
+        manager = OpenAIChatProxyManager()
+        for i, judge in enumerate((a, b)):
+            manager.add_proxy(f"e{i}", OpenAIChatProxy(judge.url, api_key="k", rate_limiter_bucket_size=None))
+        first.run_until_complete(manager.batch_chat_completion([ask(i) for i in range(60)], "m"))
+
+        async def second() -> Any:
+            task = await stuck_at(manager, a, "hang")
+            later(1.5)
+            return await asyncio.wait_for(task, 5.0)
+
+        assert asyncio.run(second()) == "echo:x"
+        assert list(manager.healthy_proxies()) == ["e1"]
+        first.run_until_complete(manager.aclose())
+    first.close()
+
+
+async def test_an_old_call_does_not_free_the_slot_of_the_probe(
+    manager: OpenAIChatProxyManager, judges: list[FakeJudge], later: Later
+) -> None:
+    """A call from before the ejection that is cancelled while the probe runs does not let a second probe in."""
+    old = await stuck_at(manager, judges[0], "hang")
+    judges[0].script("reset", "reset", "reset")
+    for _ in range(3):
+        await manager.proxy("e0").chat_completion(ask("y"), "m")
+    assert list(manager.healthy_proxies()) == ["e1"]
+    later(5.0)
+    probe = manager.select_proxy()
+    assert probe is manager.proxy("e0")
+    old.cancel()
+    await asyncio.gather(old, return_exceptions=True)
+    assert manager.select_proxy() is manager.proxy("e1")
+    assert await probe.chat_completion(ask("probe"), "m") == "echo:probe"
+    assert len(manager.healthy_proxies()) == 2
+
+
+async def test_a_stream_that_has_begun_is_not_repeated_after_an_outage(
+    manager: OpenAIChatProxyManager, judges: list[FakeJudge]
+) -> None:
+    """Both endpoints die in the middle of a stream: its failure is raised, though a new call would wait for them."""
+    for judge in judges:
+        judge.faults.set(sse_gap_s=0.5)
+    stream = manager.stream_chat_completion(ask("a b c d e f g h"), "m")
+    pieces = [await anext(stream)]
+    for judge in judges:
+        await judge.stop()
+    with pytest.raises(DeadlineExceeded):
+        await manager.chat_completion(ask("x"), "m", deadline_s=0.5)
+    assert not manager.healthy_proxies()
+    for judge in judges:
+        judge.faults.set(sse_gap_s=0.0)
+        await judge.start()
+    with pytest.raises(openai.APIConnectionError):
+        pieces += [piece async for piece in stream]
+    assert "".join(pieces) != "echo:a b c d e f g h"
+
+
+async def test_a_cancelled_probe_lets_the_next_one_in(
+    manager: OpenAIChatProxyManager, judges: list[FakeJudge], later: Later
+) -> None:
+    """When the call that probes is cancelled, the next call probes, without a further pause."""
+    judges[0].script("reset", "reset", "reset", "hang")
+    for _ in range(3):
+        await manager.proxy("e0").chat_completion(ask("x"), "m")
+    later(5.0)
+    probe = asyncio.create_task(manager.chat_completion(ask("probe"), "m"))
+    while judges[0].counters.received < 4:
+        await asyncio.sleep(0.001)
+    assert manager.select_proxy() is manager.proxy("e1")
+    probe.cancel()
+    await asyncio.gather(probe, return_exceptions=True)
+    assert manager.select_proxy() is manager.proxy("e0")

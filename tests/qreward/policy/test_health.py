@@ -105,3 +105,18 @@ def test_a_probe_that_is_never_made_gives_its_slot_back() -> None:
     assert health.admits(1.0)
     assert not health.admits(1.0 + MAX_S - 0.1)
     assert health.admits(1.0 + MAX_S)
+
+
+def test_calls_from_before_the_probe_say_nothing_about_it() -> None:
+    """While a probe runs, an older call that fails or is cancelled neither ends it nor lets a second one in."""
+    health = Health(BASE_S, MAX_S)
+    health.hang(0.0)
+    assert health.admits(1.0)
+    assert not health.failed(1.25, began=0.5)
+    health.released(began=0.5)
+    assert not health.admits(1.25)
+    assert not health.failed(1.5, began=1.0)
+    assert health.returns_in(1.5) == 2.0
+    assert health.admits(3.5)
+    health.released(began=3.5)
+    assert health.admits(3.5)
