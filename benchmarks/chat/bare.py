@@ -66,6 +66,18 @@ async def retry(load: Load, prompts: Sequence[str]) -> list[Any]:
         return await load.run(prompts, call)
 
 
+async def sized(load: Load, prompts: Sequence[str]) -> list[Any]:
+    """No more at once than the server takes."""
+    room = asyncio.Semaphore(load.options["capacity"])
+    async with _session(load) as session:
+
+        async def call(_: int, prompt: str) -> str:
+            async with room:
+                return await _post(session, load.urls[0], prompt)
+
+        return await load.run(prompts, call)
+
+
 async def paced(load: Load, prompts: Sequence[str]) -> list[Any]:
     """Evenly spaced at the rate that the server allows."""
     began = time.perf_counter()

@@ -104,6 +104,7 @@ async def selected(load: Load, prompts: Sequence[str]) -> list[Any]:
 CLIENTS: dict[str, Client] = {
     "aiohttp": bare.once,
     "aiohttp-retry": bare.retry,
+    "aiohttp-sized": bare.sized,
     "aiohttp-paced": bare.paced,
     "aiohttp-hedged": bare.hedged,
     "aiohttp-failover": bare.failover,

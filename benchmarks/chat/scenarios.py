@@ -51,10 +51,11 @@ SCENARIOS = {
     ),
     "capacity": Scenario(
         "64 at once, then 503; four times the callers",
-        "aiohttp-retry",
-        ("openai", "proxy"),
+        "aiohttp-sized",
+        ("aiohttp-retry", "openai", "proxy"),
         faults={**_SLOW, "capacity": 64},
         callers=4,
+        options={"capacity": 64},
     ),
     "flaky": Scenario(
         "2 % answer 500, 1 % are reset",

@@ -11,7 +11,7 @@ from scenarios import SCENARIOS
 
 Run = dict[str, Any]
 MEASURED = ("wall_s", "rps", "p50_ms", "p99_ms", "cpu_us", "waited_share")
-COUNTED = {"requests": "received", "status_429": "429", "abandoned": "client_gone"}
+COUNTED = {"requests": "received", "status_429": "429", "status_503": "503", "abandoned": "client_gone"}
 
 
 def summarise(record: dict[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-_WIDTH = 150
+_WIDTH = 160
 # (head, key, digits)
 _COLUMNS = (
     ("wall s", "wall_s", 2), ("× limit", "over_limit", 2), ("rps", "rps", 0), ("p50 ms", "p50_ms", 0),
     ("p99 ms", "p99_ms", 0), ("CPU µs/call", "cpu_us", 0), ("requests", "requests", 0), ("429", "status_429", 0),
-    ("abandoned", "abandoned", 0),
+    ("503", "status_503", 0), ("abandoned", "abandoned", 0),
 )  # fmt: skip
 _WAITED = 0.15
 

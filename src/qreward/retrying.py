@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
+from qreward.callables import code_of
 from qreward.errors import ConfigError
 from qreward.types import RetryPredicate
 
@@ -49,7 +50,9 @@ def retry(
         return float(delay * backoff_factor ** (failures - 1) + spread)
 
     def decorate(func: Callable[P, R]) -> Callable[P, R]:
-        wrapper = _async_wrapper(func, wait_s) if _is_async(func) else _sync_wrapper(func, wait_s)
+        wrapper = (
+            _async_wrapper(func, wait_s) if inspect.iscoroutinefunction(code_of(func)) else _sync_wrapper(func, wait_s)
+        )
         return cast("Callable[P, R]", functools.update_wrapper(wrapper, func))
 
     return decorate
@@ -71,15 +74,6 @@ def _predicate(retry_on: Any) -> RetryPredicate:
         if not (isinstance(item, type) and issubclass(item, BaseException)):
             raise ConfigError(f"retry: retry_on must be exception classes or a predicate, got {item!r}")
     return lambda exc: isinstance(exc, types)
-
-
-def _is_async(func: Callable[..., Any]) -> bool:
-    inner: Any = func
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    if not inspect.isroutine(inner) and not inspect.isclass(inner):
-        inner = type(inner).__call__
-    return inspect.iscoroutinefunction(inner)
 
 
 def _async_wrapper(func: Callable[..., Any], wait_s: _Wait) -> Callable[..., Any]:

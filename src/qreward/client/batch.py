@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from qreward.client.batch_stream import OnStreamError, merge_streams
 from qreward.errors import BatchError, ConfigError
 
 log = logging.getLogger("qreward.client.openai")
@@ -92,6 +95,114 @@ class _Batch:
         if isinstance(self._on_error, str):
             return None if self._on_error == "none" else exc
         return self._on_error
+
+
+class BatchCalls(ABC):
+    """Batches of whatever makes single calls: a proxy, a manager, a pool."""
+
+    chat_completion: Callable[..., Awaitable[Any]]
+    stream_chat_completion: Callable[..., AsyncGenerator[str, None]]
+    embeddings: Callable[..., Awaitable[Any]]
+    _default_error_process_func: Callable[[BaseException], Any] | None = None
+
+    @property
+    @abstractmethod
+    def _room(self) -> int:
+        """Calls that are worth having under way at once, at least 1."""
+
+    async def batch_chat_completion(
+        self,
+        batch_messages: Sequence[Any],
+        model: str,
+        *,
+        on_error: OnError = UNSET,
+        progress: Any = False,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """`chat_completion` of every entry, as many at once as there is room for; results in input order.
+
+        on_error: what becomes of a failed entry. "return" (default, where no error_process_func is set): its exception.
+        "none": None. "raise": after the last entry, BatchError with all `results`. "first": the first failure cancels
+        the rest and is raised. A callable ``on_error(exc)``: what it returns. Any other value but a string: that value.
+        progress: True (a tqdm bar), a tqdm bar, or ``progress(done, total)``.
+        """
+        if on_error is UNSET:
+            on_error = self._default_error_process_func or "return"
+
+        async def call(messages: Any, _: int) -> Any:
+            return await self.chat_completion(messages=messages, model=model, **kwargs)
+
+        return await run_batch(
+            sequence(batch_messages, "batch_messages"),
+            call,
+            name="batch_chat_completion",
+            workers=self._room,
+            on_error=on_error,
+            progress=progress,
+        )
+
+    async def batch_stream_chat_completion(
+        self,
+        batch_messages: Sequence[Any],
+        model: str,
+        max_concurrent_streams: int = 0,
+        on_stream_error: OnStreamError | None = None,
+        **kwargs: Any,
+    ) -> AsyncGenerator[tuple[int, str], None]:
+        """``(index, piece)`` of all streams, as they arrive; *max_concurrent_streams* 0 = as many as there is room for.
+
+        A slow consumer slows the streams down, closing the generator cancels them all. A failed stream is reported to
+        ``on_stream_error(index, exc)`` at once (which may be async); without it, BatchError is raised after the last
+        piece, and its `results` hold the exceptions at their places.
+        """
+        merged = merge_streams(
+            sequence(batch_messages, "batch_messages"),
+            lambda messages: self.stream_chat_completion(messages=messages, model=model, **kwargs),
+            max_concurrent_streams or self._room,
+            on_stream_error,
+        )
+        async with contextlib.aclosing(merged):
+            async for item in merged:
+                yield item
+
+    async def batch_embeddings(
+        self,
+        *,
+        batch_sentences: Sequence[Any],
+        model: str | None = None,
+        extra_bodies: Sequence[Any] | None = None,
+        on_error: OnError = "first",
+        progress: Any = False,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """`embeddings` of every entry, with the entry of *extra_bodies* at the same place; results in input order.
+
+        The first failure is raised and cancels the rest, unless *on_error* says otherwise: "return" loses nothing. See
+        `batch_chat_completion`.
+        """
+        entries = sequence(batch_sentences, "batch_sentences")
+        if extra_bodies is not None and len(extra_bodies) != len(entries):
+            raise ConfigError(f"{len(extra_bodies)} extra_bodies for {len(entries)} entries of batch_sentences")
+
+        async def call(sentences: Any, index: int) -> Any:
+            extra = {} if extra_bodies is None else {"extra_body": extra_bodies[index]}
+            return await self.embeddings(sentences=sentences, model=model, **extra, **kwargs)
+
+        return await run_batch(
+            entries,
+            call,
+            name="batch_embeddings",
+            workers=self._room,
+            on_error=on_error,
+            progress=progress,
+        )
+
+
+def sequence(entries: Any, name: str) -> Sequence[Any]:
+    """The entries of a batch; ConfigError for one entry in the place of several."""
+    if isinstance(entries, str | Mapping):
+        raise ConfigError(f"{name} must be a sequence of entries, got {type(entries).__name__}")
+    return entries if isinstance(entries, Sequence) else list(entries)
 
 
 class Progress:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import weakref
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from qreward.client.selection import Selection, gate_of
 from qreward.policy.classify import Kind, classify
-from qreward.policy.health import Health, State
+from qreward.policy.health import Health, State, hang_patience
 from qreward.runtime import clock
+from qreward.runtime.fork import renew_after_fork
+from qreward.runtime.wake import call_on
 from qreward.runtime.watch import PASS_THROUGH
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("qreward.client.manager")
 
 _CHECK_S = 0.25
-_SHORTEST_HANG_S = 1.0
-_TIMES_P95 = 10.0
-_SHORTEST_UNKNOWN_HANG_S = 5.0  # while too few answers are known for a p95
-_TIMES_MEAN = 20.0
 _MOST_FALSE_ALARMS = 4
 _LONGEST_WAIT_S = 60.0  # for an endpoint to come back, where the call has no deadline
 
@@ -63,12 +60,20 @@ class Fleet:
 
     def __init__(self, choose: Callable[[OpenAIChatProxy, list[OpenAIChatProxy]], OpenAIChatProxy | None]) -> None:
         self._choose = choose
-        self._lock = threading.Lock()
         self._members: dict[int, Member] = {}
         # Each loop watches for itself: one that stands still, or is a forked child's parent's, watches for nobody.
         self._watching: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._false_alarms = 0  # endpoints that answered at once after they had been taken for hanging
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """In a forked child nobody waits, and no probe is under way."""
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        for member in self._members.values():
+            member.health.released()
+            member.probe_due = False
 
     def add(self, proxy: OpenAIChatProxy) -> None:
         """Watch *proxy*; stand-ins without a gate are left alone."""
@@ -135,9 +140,7 @@ class Fleet:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for loop, future in waiting:
-            # A loop that is closed has nobody left who waits.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_resolve, future)
+            call_on(loop, _resolve, future)
 
     # -- what proxies ask and tell ---------------------------------------------------------------------------------
 
@@ -239,16 +242,9 @@ class Fleet:
     def _patience(self, members: list[Member]) -> float | None:
         """Seconds without an answer after which an endpoint hangs; None before the first answer of any."""
         gates = [member.proxy._gate for member in members]
-        known = [p95 for gate in gates if (p95 := gate.quantile(0.95)) is not None]
-        if known:
-            patience = max(_SHORTEST_HANG_S, _TIMES_P95 * max(known))
-        else:
-            means = [mean for gate in gates if (mean := gate.mean_s) is not None]
-            if not means:
-                return None
-            patience = max(_SHORTEST_UNKNOWN_HANG_S, _TIMES_MEAN * max(means))
+        patience = hang_patience((gate.quantile(0.95), gate.mean_s) for gate in gates)
         # Endpoints that turn out to work have calls that take long: those must not be driven round for ever.
-        return patience * 2.0**self._false_alarms
+        return None if patience is None else patience * 2.0**self._false_alarms
 
     def _somebody_answers(self, member: Member, now: float, patience: float) -> bool:
         return any(

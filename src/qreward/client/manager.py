@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self
 
-from qreward.client.batch import UNSET, OnError, run_batch
-from qreward.client.batch_stream import OnStreamError, merge_streams
+from qreward.client.batch import BatchCalls
 from qreward.client.failover import Fleet, Until, pick
 from qreward.client.load_balancer import LoadBalanceStrategy
 from qreward.client.model_router import ModelRouter
@@ -24,7 +24,7 @@ from qreward.runtime.spec import GateSpec
 _WHILE_PROBING_S = 1.0  # a probe that was given out may never be made
 
 
-class OpenAIChatProxyManager:
+class OpenAIChatProxyManager(BatchCalls):
     """Spreads calls over its proxies by *strategy* and keeps them away from endpoints that fail or hang.
 
     A call whose endpoint dies or hangs continues at another one at once, also when it was made on a proxy that
@@ -261,54 +261,7 @@ class OpenAIChatProxyManager:
                     raise
                 last = exc
 
-    async def batch_chat_completion(
-        self,
-        batch_messages: Sequence[Any],
-        model: str,
-        *,
-        on_error: OnError = UNSET,
-        progress: Any = False,
-        **kwargs: Any,
-    ) -> list[Any]:
-        """As `OpenAIChatProxy.batch_chat_completion`, over all endpoints; results in input order."""
-
-        async def call(messages: Any, _: int) -> Any:
-            return await self.chat_completion(messages, model, **kwargs)
-
-        return await run_batch(
-            batch_messages,
-            call,
-            name="batch_chat_completion",
-            workers=self._room(),
-            on_error="return" if on_error is UNSET else on_error,
-            progress=progress,
-        )
-
-    async def batch_embeddings(
-        self,
-        *,
-        batch_sentences: Sequence[Any],
-        model: str | None = None,
-        extra_bodies: Sequence[Any] | None = None,
-        on_error: OnError = "first",
-        progress: Any = False,
-        **kwargs: Any,
-    ) -> list[Any]:
-        """As `OpenAIChatProxy.batch_embeddings`, over all endpoints."""
-
-        async def call(sentences: Any, index: int) -> Any:
-            extra = None if extra_bodies is None else extra_bodies[index]
-            return await self.embeddings(sentences=sentences, model=model, extra_body=extra, **kwargs)
-
-        return await run_batch(
-            batch_sentences,
-            call,
-            name="batch_embeddings",
-            workers=self._room(),
-            on_error=on_error,
-            progress=progress,
-        )
-
+    @property
     def _room(self) -> int:
         """Calls at once that all endpoints together take."""
         return max(1, sum(getattr(proxy, "_max_concurrent", 1) for proxy in self._everybody()))
@@ -335,29 +288,18 @@ class OpenAIChatProxyManager:
                 await pieces.aclose()
 
     async def batch_stream_chat_completion(
-        self,
-        batch_messages: Sequence[Any],
-        model: str,
-        max_concurrent_streams: int = 0,
-        on_stream_error: OnStreamError | None = None,
-        **kwargs: Any,
+        self, batch_messages: Sequence[Any], model: str, *args: Any, **kwargs: Any
     ) -> AsyncGenerator[tuple[int, str], None]:
         """As `OpenAIChatProxy.batch_stream_chat_completion`, the streams spread over the endpoints."""
         if any(gate_of(proxy) is None for proxy in self._everybody()):  # a stand-in that knows its own way
-            chosen = self.select_proxy(model)
-            merged: Any = chosen.batch_stream_chat_completion(batch_messages=batch_messages, model=model, **kwargs)
-        else:
-            merged = merge_streams(
-                batch_messages,
-                lambda messages: self.stream_chat_completion(messages, model, **kwargs),
-                max_concurrent_streams or self._room(),
-                on_stream_error,
+            merged: Any = self.select_proxy(model).batch_stream_chat_completion(
+                batch_messages=batch_messages, model=model, **kwargs
             )
-        try:
+        else:
+            merged = super().batch_stream_chat_completion(batch_messages, model, *args, **kwargs)
+        async with contextlib.aclosing(merged):
             async for item in merged:
                 yield item
-        finally:
-            await merged.aclose()
 
     # -- life --------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Self
 
 from qreward.client.answers import (
@@ -16,8 +16,7 @@ from qreward.client.answers import (
     embeddings_of,
     parsed_embeddings,
 )
-from qreward.client.batch import UNSET, OnError, run_batch
-from qreward.client.batch_stream import OnStreamError, merge_streams
+from qreward.client.batch import BatchCalls
 from qreward.client.core import MAX_RETRIES, ProxyCore, log
 from qreward.client.endpoint import Endpoint
 from qreward.client.jobs import CollectJob, Job, StreamJob, content, same
@@ -33,7 +32,7 @@ __all__ = ["MAX_RETRIES", "OpenAIChatProxy"]
 _DEFAULT_TIMEOUT_S = 60
 
 
-class OpenAIChatProxy(ProxyCore):
+class OpenAIChatProxy(ProxyCore, BatchCalls):
     """One OpenAI-compatible server.
 
     base_url: with the version, such as ``https://host/v1``. api_key: by default the variable ``OPENAI_API_KEY``;
@@ -134,6 +133,10 @@ class OpenAIChatProxy(ProxyCore):
         _warn_renamed("with_error_process_fuc")
         return self.with_error_process_func(error_process_fuc)
 
+    @property
+    def _room(self) -> int:
+        return self._max_concurrent
+
     # -- chat --------------------------------------------------------------------------------------------------------
 
     async def chat_completion(
@@ -176,37 +179,6 @@ class OpenAIChatProxy(ProxyCore):
                 value = await value
         return value if return_completion else content(value)
 
-    async def batch_chat_completion(
-        self,
-        batch_messages: Sequence[Any],
-        model: str,
-        *,
-        on_error: OnError = UNSET,
-        progress: Any = False,
-        **kwargs: Any,
-    ) -> list[Any]:
-        """`chat_completion` of every entry, as many at once as the proxy allows; results in input order.
-
-        on_error: what becomes of a failed entry. "return" (default, where no error_process_func is set): its exception.
-        "none": None. "raise": after the last entry, BatchError with all `results`. "first": the first failure cancels
-        the rest and is raised. A callable ``on_error(exc)``: what it returns. Any other value but a string: that value.
-        progress: True (a tqdm bar), a tqdm bar, or ``progress(done, total)``.
-        """
-        if on_error is UNSET:
-            on_error = self._default_error_process_func or "return"
-
-        async def call(messages: Any, _: int) -> Any:
-            return await self.chat_completion(messages=messages, model=model, **kwargs)
-
-        return await run_batch(
-            _sequence(batch_messages, "batch_messages"),
-            call,
-            name="batch_chat_completion",
-            workers=self._max_concurrent,
-            on_error=on_error,
-            progress=progress,
-        )
-
     async def stream_chat_completion(
         self,
         messages: Any,
@@ -232,36 +204,6 @@ class OpenAIChatProxy(ProxyCore):
                 yield piece
         finally:
             await pieces.aclose()
-
-    async def batch_stream_chat_completion(
-        self,
-        batch_messages: Sequence[Any],
-        model: str,
-        max_concurrent_streams: int = 0,
-        on_stream_error: OnStreamError | None = None,
-        **kwargs: Any,
-    ) -> AsyncGenerator[tuple[int, str], None]:
-        """``(index, piece)`` of all streams, as they arrive; *max_concurrent_streams* 0 = as many as the proxy allows.
-
-        A slow consumer slows the streams down, closing the generator cancels them all. A failed stream is reported to
-        ``on_stream_error(index, exc)`` at once (which may be async); without it, BatchError is raised after the last
-        piece, and its `results` hold the exceptions at their places.
-        """
-
-        def opened(messages: Any) -> Any:
-            return self.stream_chat_completion(messages=messages, model=model, **kwargs)
-
-        merged = merge_streams(
-            _sequence(batch_messages, "batch_messages"),
-            opened,
-            max_concurrent_streams or self._max_concurrent,
-            on_stream_error,
-        )
-        try:
-            async for item in merged:
-                yield item
-        finally:
-            await merged.aclose()
 
     # -- embeddings --------------------------------------------------------------------------------------------------
 
@@ -295,38 +237,6 @@ class OpenAIChatProxy(ProxyCore):
             log.debug("End embeddings, model %s at %s", model, self.endpoint_name)
         return value
 
-    async def batch_embeddings(
-        self,
-        *,
-        batch_sentences: Sequence[Any],
-        model: str | None = None,
-        extra_bodies: Sequence[Any] | None = None,
-        on_error: OnError = "first",
-        progress: Any = False,
-        **kwargs: Any,
-    ) -> list[Any]:
-        """`embeddings` of every entry, with the entry of *extra_bodies* at the same place; results in input order.
-
-        The first failure is raised and cancels the rest, unless *on_error* says otherwise: "return" loses nothing. See
-        `batch_chat_completion`.
-        """
-        entries = _sequence(batch_sentences, "batch_sentences")
-        if extra_bodies is not None and len(extra_bodies) != len(entries):
-            raise ConfigError(f"{len(extra_bodies)} extra_bodies for {len(entries)} entries of batch_sentences")
-
-        async def call(sentences: Any, index: int) -> Any:
-            extra_body = None if extra_bodies is None else extra_bodies[index]
-            return await self.embeddings(sentences=sentences, model=model, extra_body=extra_body, **kwargs)
-
-        return await run_batch(
-            entries,
-            call,
-            name="batch_embeddings",
-            workers=self._max_concurrent,
-            on_error=on_error,
-            progress=progress,
-        )
-
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
@@ -346,12 +256,6 @@ def _at_least_one(max_concurrent: int) -> int:
     if max_concurrent < 1:
         raise ConfigError(f"max_concurrent must be at least 1, got {max_concurrent}")
     return int(max_concurrent)
-
-
-def _sequence(entries: Any, name: str) -> Sequence[Any]:
-    if isinstance(entries, str | Mapping):
-        raise ConfigError(f"{name} must be a sequence of entries, got {type(entries).__name__}")
-    return entries if isinstance(entries, Sequence) else list(entries)
 
 
 def _renamed(name: str, old: Any, new: Any) -> Any:

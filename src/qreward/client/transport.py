@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator
@@ -22,6 +21,7 @@ from yarl import URL
 
 from qreward.client.sockets import aiohttp_keepalive_socket_factory
 from qreward.client.tls import Verify, tls_context
+from qreward.runtime.fork import renew_after_fork
 
 _CHUNK_BYTES = 2**18  # how much of a response is buffered before the sender is slowed down
 
@@ -82,7 +82,7 @@ class Transport:
         self._held: list[_Held] = []
         self._last: _Held | None = None
         weakref.finalize(self, _abandon_all, self._held)
-        _transports.add(self)
+        renew_after_fork(self)
 
     async def post(self, url: URL, headers: CIMultiDict[str], body: bytes) -> Reply:
         """Send *body* and read the whole response."""
@@ -218,15 +218,5 @@ async def _read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-_transports: weakref.WeakSet[Transport] = weakref.WeakSet()
 _inherited: list[_Held] = []
 _closing: set[asyncio.Task[None]] = set()
-
-
-def _after_fork() -> None:
-    for transport in list(_transports):
-        transport.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from qreward.globals import LIBRARY_OVERLOAD_EXCEPTIONS_MAPPING, OVERLOAD_EXCEPTIONS, SYSTEM_OVERLOAD_INDICATORS
-from qreward.policy.classify import is_overload
+from qreward.policy.classify import CHAIN_DEPTH, causes, is_overload
 
-MAX_EXCEPTION_CHAIN_DEPTH = 50
+MAX_EXCEPTION_CHAIN_DEPTH = CHAIN_DEPTH
 
 
 class OverloadChecker:
@@ -18,16 +18,7 @@ class OverloadChecker:
         That is what `qreward.policy.classify` calls so, and what `qreward.globals` names: timeouts, broken
         connections, exhausted resources.
         """
-        if is_overload(exception):
-            return True
-        seen: set[int] = set()
-        current: BaseException | None = exception
-        while current is not None and id(current) not in seen and len(seen) < MAX_EXCEPTION_CHAIN_DEPTH:
-            if _named(current):
-                return True
-            seen.add(id(current))
-            current = current.__cause__ or current.__context__
-        return False
+        return is_overload(exception) or any(map(_named, causes(exception)))
 
 
 def _named(exc: BaseException) -> bool:

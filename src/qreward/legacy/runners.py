@@ -19,6 +19,7 @@ from qreward.runtime.portal import run
 from qreward.runtime.watch import PASS_THROUGH
 from qreward.schedule.config import UNSET, ScheduleConfig
 from qreward.schedule.plan import bind
+from qreward.schedule.scheduled import default_value
 
 log = logging.getLogger("qreward.utils.scheduler.base")
 
@@ -136,10 +137,9 @@ class SyncRunner(BaseRunner):
 def _outcome(context: ExecutionContext, config: ScheduleConfig, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if context.result_exception is None:
         return context.result
-    default = config.default_result
-    if default is UNSET:
+    if config.default_result is UNSET:
         raise context.result_exception
-    return default(*args, **kwargs) if callable(default) else default
+    return default_value(config.default_result, args, kwargs)
 
 
 def _failures(context: ExecutionContext) -> str:

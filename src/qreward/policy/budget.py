@@ -79,10 +79,6 @@ class Budget:
         self._level -= 1.0
         return wait
 
-    def refund(self) -> None:
-        """Give back one that was taken and not used."""
-        self._level = min(self._depth, self._level + 1.0)
-
     def available(self, now: float) -> float:
         """Extra requests that may go now; negative while reservations wait."""
         self._refill(now)

@@ -127,7 +127,7 @@ _AWS_THROTTLING = frozenset(
         "TooManyRequestsException",
     }
 )
-_DEPTH = 50
+CHAIN_DEPTH = 50
 
 
 class _Facts(NamedTuple):
@@ -189,7 +189,7 @@ def classify(exc: BaseException, *, epoch: float | None = None) -> Verdict:
 
 def is_overload(exc: BaseException) -> bool:
     """Whether *exc*, or one of its causes up to 50 deep, says that the server pushes back or does not keep up."""
-    for link in _chain(exc):
+    for link in causes(exc):
         facts = _facts(type(link))
         if facts.stalled or _pushback(link, facts)[1]:
             return True
@@ -221,10 +221,10 @@ def _aws_code(exc: BaseException) -> str | None:
     return code if isinstance(code, str) else None
 
 
-def _chain(exc: BaseException) -> Iterator[BaseException]:
+def causes(exc: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     link: BaseException | None = exc
-    while link is not None and len(seen) < _DEPTH and id(link) not in seen:
+    while link is not None and len(seen) < CHAIN_DEPTH and id(link) not in seen:
         seen.add(id(link))
         yield link
         link = link.__cause__ or link.__context__
@@ -233,7 +233,7 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
 def _unsent(exc: BaseException) -> bool:
     """By causes only: what was being handled when *exc* was raised may have been another request."""
     link: BaseException | None = exc
-    for _ in range(_DEPTH):
+    for _ in range(CHAIN_DEPTH):
         if link is None:
             return False
         facts = _facts(type(link))

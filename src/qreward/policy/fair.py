@@ -7,8 +7,9 @@ import itertools
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
+from qreward.policy.priority import LEVELS, checked
+
 T = TypeVar("T")
-LEVELS = 10
 _PATIENCE_S = 60.0  # a task without a deadline counts as due after this long, so that deadlines cannot starve it
 
 
@@ -49,9 +50,7 @@ class FairQueue(Generic[T]):
         self, item: T, priority: int, now: float, deadline: float | None = None, group: Hashable = None
     ) -> FairEntry[T]:
         """Queue *item*; ValueError for a priority outside 0 to 9."""
-        if not 0 <= priority < LEVELS:
-            raise ValueError(f"priority must be in 0 (first) to {LEVELS - 1} (last), got {priority!r}")
-        if not self._heads_of(priority):
+        if not self._heads_of(checked(priority)):
             # Turns that were not used while nothing waited cannot be saved up.
             self._served[priority] = max(self._served[priority], self._floor)
         due = now + _PATIENCE_S if deadline is None else min(deadline, now + _PATIENCE_S)

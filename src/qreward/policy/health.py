@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Literal
 
 State = Literal["healthy", "ejected", "probing"]
@@ -11,6 +12,23 @@ _IN_A_ROW = 3
 _RECENT = 20
 _FEWEST = 10
 _SHARE = 0.5
+
+
+_SHORTEST_HANG_S, _TIMES_P95 = 1.0, 10.0
+_SHORTEST_UNKNOWN_HANG_S, _TIMES_MEAN = 5.0, 20.0  # while too few answers are known for a p95
+
+
+def hang_patience(latencies: Iterable[tuple[float | None, float | None]]) -> float | None:
+    """Seconds without an answer after which one of several endpoints hangs; None before any of them has answered.
+
+    *latencies*: (p95, mean) of each, None where not known.
+    """
+    pairs = list(latencies)
+    known = [p95 for p95, _ in pairs if p95 is not None]
+    if known:
+        return max(_SHORTEST_HANG_S, _TIMES_P95 * max(known))
+    means = [mean for _, mean in pairs if mean is not None]
+    return max(_SHORTEST_UNKNOWN_HANG_S, _TIMES_MEAN * max(means)) if means else None
 
 
 class Health:

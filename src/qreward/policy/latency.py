@@ -7,6 +7,7 @@ from bisect import bisect_left, insort
 from collections import deque
 
 _FEWEST = 20
+_MEAN_WEIGHT = 0.1  # of one sample in the moving mean
 
 
 class LatencyWindow:
@@ -16,16 +17,19 @@ class LatencyWindow:
     samples without a question.
     """
 
-    __slots__ = ("_samples", "_sorted", "_unasked", "size")
+    __slots__ = ("_samples", "_sorted", "_unasked", "mean_s", "size")
 
     def __init__(self, size: int = 1000) -> None:
         self.size = size
+        self.mean_s: float | None = None  # moving mean; None before the first sample
         self._samples: deque[float] = deque(maxlen=size)
         self._sorted: list[float] | None = None
         self._unasked = 0
 
     def add(self, latency_s: float) -> None:
         """One more sample; the oldest leaves when *size* are held."""
+        mean = self.mean_s
+        self.mean_s = latency_s if mean is None else mean + _MEAN_WEIGHT * (latency_s - mean)
         samples, ordered = self._samples, self._sorted
         if ordered is not None:
             self._unasked += 1

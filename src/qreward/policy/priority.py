@@ -10,6 +10,13 @@ LEVELS = 10
 _SWEEP_AT = 64
 
 
+def checked(priority: int) -> int:
+    """*priority*; ValueError outside 0 (first) to 9 (last)."""
+    if not 0 <= priority < LEVELS:
+        raise ValueError(f"priority must be in 0 (first) to {LEVELS - 1} (last), got {priority!r}")
+    return priority
+
+
 class Entry(Generic[T]):
     """One item in the queue; the handle to remove it by."""
 
@@ -40,9 +47,7 @@ class WaitQueue(Generic[T]):
 
     def put(self, item: T, priority: int, now: float) -> Entry[T]:
         """Queue *item*; ValueError for a priority outside 0 to 9."""
-        if not 0 <= priority < LEVELS:
-            raise ValueError(f"priority must be in 0 (first) to {LEVELS - 1} (last), got {priority!r}")
-        entry = Entry(item, priority, now, self._sequence)
+        entry = Entry(item, checked(priority), now, self._sequence)
         self._sequence += 1
         self._levels[priority].append(entry)
         self._length += 1

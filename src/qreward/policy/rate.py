@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 _GUARD = 0.02  # of the window: what the network may move a request by
 _GUARD_FLOOR_S = 0.005
@@ -82,11 +81,11 @@ class WindowRate:
         while len(log) > self.size:
             log.popleft()
 
-    def snapshot(self, now: float) -> dict[str, Any]:
-        """The setting and how much of the window is used."""
+    def left(self, now: float) -> int:
+        """Starts that the window of the last *window_s* seconds has left; *size* where no log is kept."""
         used = 0
         for start in reversed(self._log or ()):
             if start <= now - self.window_s:
                 break
             used += 1
-        return {"size": self.size, "window_s": self.window_s, "used": used}
+        return max(0, self.size - used)

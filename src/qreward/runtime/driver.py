@@ -18,10 +18,11 @@ from qreward.policy.classify import Kind, classify
 from qreward.policy.hedge import HedgePolicy
 from qreward.policy.retry import RetryPolicy
 from qreward.runtime import clock
+from qreward.runtime.attempt import attempt_once
 from qreward.runtime.gate import Gate
 from qreward.runtime.limits import Permit
 from qreward.runtime.race import Race
-from qreward.runtime.watch import attempt_ended, attempt_started, passes_through
+from qreward.runtime.watch import passes_through
 
 T = TypeVar("T")
 
@@ -99,27 +100,6 @@ async def enter(gate: Gate, call: Call) -> Permit:
         call.outcome = "rejected"
         raise
     return permit
-
-
-async def attempt_once(
-    gate: Gate, permit: Permit, attempt: Callable[[], Awaitable[T]], call: Call, observer: Observer | None
-) -> T:
-    """Run one attempt and settle its permit."""
-    call.attempts += 1
-    record = None if observer is None else attempt_started(observer, call, hedge=False)
-    try:
-        value = await attempt()
-    except BaseException as exc:
-        if passes_through(exc):
-            gate.abandoned(permit)
-        else:
-            gate.failed(permit, exc, classify(exc, epoch=time.time()))
-        attempt_ended(observer, call, record, exc)
-        raise
-    gate.succeeded(permit)
-    if record is not None:
-        attempt_ended(observer, call, record, None)
-    return value
 
 
 def retry_delay(plan: Plan, gate: Gate, exc: BaseException, failures: int) -> float | None:

@@ -17,8 +17,10 @@ from qreward.policy.classify import Verdict
 from qreward.policy.hedge import HedgePolicy
 from qreward.policy.priority import Entry, WaitQueue
 from qreward.runtime import clock
+from qreward.runtime.fork import renew_after_fork
 from qreward.runtime.limits import NEVER, Limits, Permit
 from qreward.runtime.spec import GateSpec
+from qreward.runtime.wake import Alarm, call_on
 
 
 @dataclass(slots=True, eq=False)
@@ -42,11 +44,12 @@ class Gate:
         self.used = clock.monotonic()
         self._limits = Limits(spec or GateSpec())
         self._reset_waiting()
+        renew_after_fork(self)
 
     def _reset_waiting(self) -> None:
         self._lock = threading.Lock()
         self._queue: WaitQueue[_Waiter] = WaitQueue()
-        self._armed: tuple[asyncio.AbstractEventLoop, float] | None = None
+        self._alarm = Alarm(self._ring)
 
     def after_fork(self) -> None:
         """In a forked child: calls in flight and waiting are the parent's; what was learned stays."""
@@ -167,40 +170,24 @@ class Gate:
         while len(self._queue):
             wait = self._limits.blocked(now)
             if wait > 0.0:
-                if wait < NEVER:
-                    self._arm(now, wait)
+                head = self._queue.peek(now)
+                if wait < NEVER and head is not None and not self._alarm.set(head.loop, wait):
+                    self._queue.pop(now)  # its loop is closed: nobody waits there any more
+                    continue
                 break
             waiter = self._queue.pop(now)
             if waiter is not None:
                 grants.append((waiter, self._limits.grant(now)))
         return grants
 
-    def _arm(self, now: float, wait: float) -> None:
-        head = self._queue.peek(now)
-        if head is None:
-            return
-        if self._armed is not None and self._armed[0] is head.loop and now < self._armed[1] <= now + wait:
-            return
-        self._armed = armed = (head.loop, now + wait)
-        loop = head.loop
-        if loop is asyncio._get_running_loop():
-            loop.call_later(wait, self._fire, armed)
-        else:
-            _threadsafe(loop, loop.call_later, wait, self._fire, armed)
-
-    def _fire(self, armed: tuple[asyncio.AbstractEventLoop, float]) -> None:
+    def _ring(self) -> None:
         with self._lock:
-            if self._armed is armed:
-                self._armed = None
             grants = self._pump(clock.monotonic())
         self._deliver(grants)
 
     def _deliver(self, grants: _Grants) -> None:
-        running = asyncio._get_running_loop() if grants else None
         for waiter, permit in grants:
-            if waiter.loop is running:
-                self._hand_over(waiter, permit)
-            elif not _threadsafe(waiter.loop, self._hand_over, waiter, permit) and permit is not None:
+            if not call_on(waiter.loop, self._hand_over, waiter, permit) and permit is not None:
                 self.abandoned(permit)  # its loop is closed
 
     def _hand_over(self, waiter: _Waiter, permit: Permit | None) -> None:
@@ -234,7 +221,7 @@ class Gate:
     @property
     def mean_s(self) -> float | None:
         """The moving mean of the latencies, in seconds; None before the first answer."""
-        return self._limits.mean_s
+        return self._limits.latencies.mean_s
 
     def load(self) -> float:
         """How busy the key is, 0.0 (idle, healthy) to 1.0 (full, failing, or told off a moment ago)."""
@@ -265,12 +252,3 @@ class Gate:
         """The state for people and dashboards."""
         with self._lock:
             return {"key": self.key, "waiting": len(self._queue), **self._limits.snapshot(clock.monotonic())}
-
-
-def _threadsafe(loop: asyncio.AbstractEventLoop, call: Any, *args: Any) -> bool:
-    """Schedule on another loop; False when that loop is closed."""
-    try:
-        loop.call_soon_threadsafe(call, *args)
-    except RuntimeError:
-        return False
-    return True

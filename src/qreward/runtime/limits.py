@@ -13,7 +13,6 @@ from qreward.policy.rate import WindowRate
 from qreward.runtime.spec import AdaptiveSpec, BreakerSpec, GateSpec
 
 NEVER = float("inf")
-_MEAN_WEIGHT = 0.1  # of one latency in the moving mean
 _FAILURE_WEIGHT = 0.1  # of one result in the moving share of failures
 _OVERLOAD_MEMORY_S = 2.0  # a server that pushed back this recently counts as busy
 
@@ -35,7 +34,6 @@ class Limits:
         self.inflight = 0
         self.limit: float = NEVER
         self.latencies = LatencyWindow()
-        self.mean_s: float | None = None  # moving mean of the latencies
         self._failing = 0.0
         self._overloaded_at = -NEVER
         self._rate: WindowRate | None = None
@@ -150,7 +148,6 @@ class Limits:
         latency = now - permit.started
         self._failing -= _FAILURE_WEIGHT * self._failing
         self.latencies.add(latency)
-        self.mean_s = latency if self.mean_s is None else self.mean_s + _MEAN_WEIGHT * (latency - self.mean_s)
         if self._breaker is not None:
             self._breaker.success(now, permit.generation)
         if self._adaptive is not None:

@@ -7,17 +7,15 @@ is interrupted the way `asyncio.timeout` does it: the task is cancelled and the 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-from qreward.errors import CircuitOpenError
 from qreward.events import Call, Observer
-from qreward.policy.classify import classify
 from qreward.policy.hedge import HedgePolicy
+from qreward.runtime.attempt import attempt_once
 from qreward.runtime.gate import Gate
 from qreward.runtime.limits import Permit
-from qreward.runtime.watch import PASS_THROUGH, attempt_ended, attempt_started
+from qreward.runtime.watch import passes_through
 
 T = TypeVar("T")
 
@@ -57,9 +55,9 @@ class Race(Generic[T]):
         self._schedule(self._loop.time())
         try:
             return await self._first(permit)
-        except PASS_THROUGH:
-            raise
-        except BaseException:
+        except BaseException as exc:
+            if passes_through(exc):
+                raise
             # Only an answer can save the call now; a new duplicate would be a retry.
             self._stop_timer()
             winner = await self._next_answer()
@@ -71,28 +69,14 @@ class Race(Generic[T]):
             self._dismiss()
 
     async def _first(self, permit: Permit) -> T:
-        call, observer = self._call, self._observer
-        call.attempts += 1
-        record = None if observer is None else attempt_started(observer, call, hedge=False)
         try:
-            value = await self._attempt()
-        except PASS_THROUGH as exc:
+            value = await attempt_once(self._gate, permit, self._attempt, self._call, self._observer)
+        except BaseException:
             self._inline = False
-            self._gate.abandoned(permit)
-            attempt_ended(observer, call, record, exc)
-            if self._taken_back() and self._winner is not None and isinstance(exc, asyncio.CancelledError):
-                return self._winner.result()
-            raise
-        except BaseException as exc:
-            self._inline = False
-            self._gate.failed(permit, exc, classify(exc, epoch=time.time()))
-            attempt_ended(observer, call, record, exc)
             if self._taken_back() and self._winner is not None:
                 return self._winner.result()
             raise
         self._inline = False
-        self._gate.succeeded(permit)
-        attempt_ended(observer, call, record, None)
         if not self._taken_back():
             raise asyncio.CancelledError  # one from outside came together with ours, and the attempt swallowed both
         return value
@@ -122,10 +106,7 @@ class Race(Generic[T]):
         self._timer = None
         if not self._inline:
             return
-        try:
-            permit = self._gate.try_hedge()
-        except CircuitOpenError:
-            permit = None
+        permit = self._gate.try_hedge()
         if permit is not None:
             self._call.hedges += 1
             hedge = self._loop.create_task(self._duplicate(permit))
@@ -136,25 +117,10 @@ class Race(Generic[T]):
             self._timer = self._loop.call_later(delay, self._launch, delay)
 
     async def _duplicate(self, permit: Permit) -> T:
-        call, observer = self._call, self._observer
         me = asyncio.current_task()
         if me is not None:
             self._unstarted.pop(me, None)
-        call.attempts += 1
-        record = None if observer is None else attempt_started(observer, call, hedge=True)
-        try:
-            value = await self._attempt()
-        except PASS_THROUGH as exc:
-            self._gate.abandoned(permit)
-            attempt_ended(observer, call, record, exc)
-            raise
-        except BaseException as exc:
-            self._gate.failed(permit, exc, classify(exc, epoch=time.time()))
-            attempt_ended(observer, call, record, exc)
-            raise
-        self._gate.succeeded(permit)
-        attempt_ended(observer, call, record, None)
-        return value
+        return await attempt_once(self._gate, permit, self._attempt, self._call, self._observer, hedge=True)
 
     def _answered(self, hedge: asyncio.Task[T]) -> None:
         permit = self._unstarted.pop(hedge, None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Any
 
 from qreward.runtime import clock
+from qreward.runtime.fork import renew_after_fork
 from qreward.runtime.gate import Gate
 from qreward.runtime.spec import GateSpec
 
@@ -23,6 +23,7 @@ class Registry:
         self._gates: dict[str, Gate] = {}
         self._bases: dict[str, weakref.WeakKeyDictionary[Any, GateSpec]] = {}
         self._swept = clock.monotonic()
+        renew_after_fork(self)
 
     def configure(self, base: str, owner: object, spec: GateSpec) -> None:
         """*owner* wants *spec* for all keys under *base*, at once. Owners of one base are merged, the latest last."""
@@ -64,10 +65,6 @@ class Registry:
         for base in [base for base, owners in self._bases.items() if not owners]:
             del self._bases[base]
 
-    def snapshot(self) -> list[dict[str, Any]]:
-        """The state of every live key."""
-        return [gate.snapshot() for gate in list(self._gates.values())]
-
     def __len__(self) -> int:
         return len(self._gates)
 
@@ -77,11 +74,8 @@ class Registry:
             self._gates.clear()
 
     def after_fork(self) -> None:
-        """In a forked child: no call of the parent runs here."""
+        """In a forked child; the gates look after themselves."""
         self._lock = threading.Lock()
-        for gate in self._gates.values():
-            gate.after_fork()
 
 
 registry = Registry()
-os.register_at_fork(after_in_child=registry.after_fork)

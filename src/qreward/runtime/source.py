@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar
 
 from qreward.events import Call, Observer
-from qreward.policy.classify import classify
+from qreward.runtime.attempt import book_failure
 from qreward.runtime.gate import Gate
 from qreward.runtime.limits import Permit
 from qreward.runtime.watch import attempt_ended, attempt_started
@@ -46,26 +45,20 @@ class Source(Generic[T]):
             self._gate.succeeded(permit)
 
     def failed(self, exc: BaseException) -> None:
+        """It ended with *exc*, a failure or nobody's fault."""
         permit = self._settle(exc)
         if permit is not None:
-            self._gate.failed(permit, exc, classify(exc, epoch=time.time()))
-
-    def abandoned(self, exc: BaseException) -> None:
-        permit = self._settle(exc)
-        if permit is not None:
-            self._gate.abandoned(permit)
+            book_failure(self._gate, permit, exc)
 
     def _settle(self, error: BaseException | None) -> Permit | None:
         permit, self._permit = self._permit, None
-        if permit is None:
-            return None
-        attempt_ended(self._observer, self._call, self._record, error)
+        if permit is not None:
+            attempt_ended(self._observer, self._call, self._record, error)
         return permit
 
     async def close(self) -> None:
         """Close the generator, so that its connection goes back or down; errors while closing are not news."""
-        if self._permit is not None:
-            self.abandoned(GeneratorExit())
+        self.failed(GeneratorExit())  # where nothing has settled it before
         close = getattr(self._items, "aclose", None)
         if close is not None:
             with contextlib.suppress(Exception):

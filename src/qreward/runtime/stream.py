@@ -13,7 +13,7 @@ from qreward.runtime.driver import Plan, enter, retry_delay
 from qreward.runtime.gate import Gate
 from qreward.runtime.source import Source
 from qreward.runtime.stream_race import StreamRace
-from qreward.runtime.watch import PASS_THROUGH
+from qreward.runtime.watch import passes_through
 
 T = TypeVar("T")
 
@@ -46,12 +46,11 @@ async def stream(
         except StopAsyncIteration:
             source.succeeded()
             return
-        except PASS_THROUGH as exc:
-            source.abandoned(exc)
-            raise
         except BaseException as exc:
-            call.error = exc
             source.failed(exc)
+            if passes_through(exc):
+                raise
+            call.error = exc
             failures += 1
             wait = retry_delay(plan, gate, exc, failures) if first else None
             if wait is None or (deadline is not None and clock.monotonic() >= deadline):

@@ -138,10 +138,6 @@ class StreamRace(Generic[T]):
         for contender in self._contenders:
             contender.source.failed(exc)
 
-    def abandoned(self, exc: BaseException) -> None:
-        for contender in self._contenders:
-            contender.source.abandoned(exc)
-
     async def close(self) -> None:
         if self._first_source is not None:
             await self._first_source.close()

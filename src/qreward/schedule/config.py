@@ -74,7 +74,7 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         validate(self.snapshot())
-        self.exception_types = _normal(self.exception_types)
+        self.exception_types = normal_types(self.exception_types)
 
     @property
     def hedged_request_multiply(self) -> float:
@@ -92,7 +92,7 @@ class ScheduleConfig:
         with self._lock:
             validate({**self.snapshot(), **known})
             for name, value in known.items():
-                setattr(self, name, _normal(value) if name == "exception_types" else value)
+                setattr(self, name, normal_types(value) if name == "exception_types" else value)
             callbacks = list(self._callbacks)
         for callback in callbacks:
             callback(self)
@@ -120,7 +120,7 @@ FIELDS: Final = tuple(f.name for f in dataclasses.fields(ScheduleConfig) if not 
 DEFAULTS: Final = {f.name: f.default for f in dataclasses.fields(ScheduleConfig) if not f.name.startswith("_")}
 
 
-def _normal(types: ExceptionTypes) -> tuple[type[BaseException], ...]:
+def normal_types(types: ExceptionTypes) -> tuple[type[BaseException], ...]:
     if types is None:
         return (BaseException,)
     return (types,) if isinstance(types, type) else tuple(types)

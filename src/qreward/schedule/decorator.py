@@ -8,11 +8,12 @@ import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ParamSpec, TypeVar
 
+from qreward.callables import code_of
 from qreward.errors import ConfigError
 from qreward.runtime.driver import drive
 from qreward.runtime.portal import Caller, portal
 from qreward.runtime.stream import stream
-from qreward.schedule.config import DEFAULTS, UNSET, ExceptionTypes, ScheduleConfig
+from qreward.schedule.config import DEFAULTS, UNSET, ExceptionTypes, ScheduleConfig, normal_types
 from qreward.schedule.scheduled import Scheduled, default_value
 
 P = ParamSpec("P")
@@ -91,32 +92,31 @@ def schedule(
     Raises ConfigError (a ValueError) at decoration for values out of range.
     """
     settings = {name: value for name, value in locals().items() if name != "config"}
-    live = _configuration(config, settings)
+    beside = {} if config is None else _beside(settings)
+    live = ScheduleConfig(**settings) if config is None else config
 
     def decorate(func: Callable[P, R]) -> Callable[P, R]:
-        return _wrap(func, Scheduled(func, live))
+        return _wrap(func, Scheduled(func, live, beside))
 
     return decorate
 
 
-def _configuration(config: ScheduleConfig | None, settings: dict[str, Any]) -> ScheduleConfig:
-    if config is None:
-        return ScheduleConfig(**settings)
-    given = {k: v for k, v in settings.items() if v is not DEFAULTS[k] and v != DEFAULTS[k] and v is not BaseException}
-    both = sorted(set(given) - set(_BESIDE_CONFIG))
+def _beside(settings: dict[str, Any]) -> dict[str, Any]:
+    """What was given beside a config and may stand there; ConfigError for the rest."""
+    both = sorted(k for k, v in settings.items() if k not in _BESIDE_CONFIG and v != DEFAULTS[k])
     if both:
         raise ConfigError(f"{', '.join(both)} given beside config=; set it in the ScheduleConfig instead")
-    if given:
-        config.update(**given)
-    return config
+    # By identity: a default result may be an array, which has no truth value.
+    given = {k: settings[k] for k in _BESIDE_CONFIG if settings[k] is not DEFAULTS[k]}
+    if given.get("exception_types") is BaseException:
+        del given["exception_types"]
+    elif "exception_types" in given:
+        given["exception_types"] = normal_types(given["exception_types"])
+    return given
 
 
 def _wrap(func: Callable[P, R], state: Scheduled) -> Callable[P, R]:
-    inner: Any = func
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    if not inspect.isroutine(inner) and not inspect.isclass(inner):
-        inner = type(inner).__call__
+    inner = code_of(func)
     wrapper: Any
     if inspect.isasyncgenfunction(inner):
         wrapper = _stream_wrapper(func, state)
@@ -139,7 +139,7 @@ def _async_wrapper(func: Callable[..., Any], state: Scheduled) -> Callable[..., 
         except BaseException as exc:
             if not state.end(bound, call, exc):
                 raise
-            value = default_value(bound, args, kwargs)
+            value = default_value(bound.settings["default_result"], args, kwargs)
             return await value if inspect.isawaitable(value) else value
         state.end(bound, call, None)
         return value
@@ -152,16 +152,17 @@ def _stream_wrapper(func: Callable[..., Any], state: Scheduled) -> Callable[...,
         bound = state.bound
         gate = state.gate(bound, args, kwargs)
         call = state.begin(bound, gate)
-        items = stream(bound.plan, gate, lambda: func(*args, **kwargs), call, bound.observer)
+        items = stream(bound.stream_plan, gate, lambda: func(*args, **kwargs), call, bound.observer)
         yielded = False
         try:
             async for item in items:
                 yielded = True
                 yield item
         except BaseException as exc:
-            if not state.end(bound, call, exc) or yielded:
+            if not state.end(bound, call, exc, replaceable=not yielded):
                 raise
-            yield default_value(bound, args, kwargs)
+            value = default_value(bound.settings["default_result"], args, kwargs)
+            yield await value if inspect.isawaitable(value) else value
         else:
             state.end(bound, call, None)
         finally:
@@ -189,7 +190,7 @@ def _sync_wrapper(func: Callable[..., Any], state: Scheduled) -> Callable[..., A
         except BaseException as exc:
             if not state.end(bound, call, exc):
                 raise
-            return default_value(bound, args, kwargs)
+            return default_value(bound.settings["default_result"], args, kwargs)
         state.end(bound, call, None)
         return value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ class Bound:
     """A configuration as it applies to the calls that start now."""
 
     plan: Plan
+    stream_plan: Plan  # of async generators, which are raced only when hedge_streams asks for it
     spec: GateSpec
     priority: int
     observer: Observer | None
@@ -34,17 +37,18 @@ class Bound:
         return self.plan.timeout_s is None and self.plan.hedge is None and not self.settings["max_threads"]
 
 
-def bind(config: ScheduleConfig) -> Bound:
-    """Build everything from one consistent reading of *config*."""
-    values = config.snapshot()
+def bind(config: ScheduleConfig, beside: Mapping[str, Any] | None = None) -> Bound:
+    """Build everything from one consistent reading of *config*; what stands *beside* it wins."""
+    values = {**config.snapshot(), **(beside or {})}
     plan = Plan(
         timeout_s=values["timeout"] or None,
         retry=_retry(values),
         hedge=_hedge(values),
         idempotent=bool(values["idempotent"]),
     )
+    stream_plan = plan if values["hedge_streams"] else dataclasses.replace(plan, hedge=None)
     priority = min(9, max(0, int(values["priority"])))
-    return Bound(plan, _spec(values, plan), priority, as_observer(values["telemetry_exporter"]), values)
+    return Bound(plan, stream_plan, _spec(values, plan), priority, as_observer(values["telemetry_exporter"]), values)
 
 
 def _retry(values: dict[str, Any]) -> RetryPolicy | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from qreward.callables import innermost
 from qreward.events import Call
 from qreward.runtime import clock
 from qreward.runtime.gate import Gate
@@ -24,9 +24,7 @@ log = logging.getLogger("qreward.utils.scheduler.base")
 
 def identity(func: Callable[..., Any]) -> tuple[str, str]:
     """(key, qualified name) of a function, partial, bound method or callable object."""
-    inner: Any = func
-    while isinstance(inner, functools.partial):
-        inner = inner.func
+    inner = innermost(func)
     if not hasattr(inner, "__qualname__"):
         inner = type(inner)
     return f"{inner.__module__}.{inner.__qualname__}", inner.__qualname__
@@ -35,8 +33,9 @@ def identity(func: Callable[..., Any]) -> tuple[str, str]:
 class Scheduled:
     """The state behind a decorated function. `bound` is swapped whole when the configuration changes."""
 
-    def __init__(self, func: Callable[..., Any], config: ScheduleConfig) -> None:
+    def __init__(self, func: Callable[..., Any], config: ScheduleConfig, beside: Mapping[str, Any]) -> None:
         self.func = func
+        self.beside = beside  # this function's own settings, in which it may differ from others with the same config
         self.base, self.name = identity(func)
         self.config = config
         self.threads = ThreadGroup()
@@ -45,7 +44,7 @@ class Scheduled:
 
     def refresh(self, config: ScheduleConfig) -> None:
         """Read *config* again: calls that start now follow it, and the limits of calls that wait change at once."""
-        bound = bind(config)
+        bound = bind(config, self.beside)
         self.threads.resize(bound.settings["max_threads"] or None)
         registry.configure(self.base, self, bound.spec)
         self.bound: Bound = bound
@@ -62,7 +61,7 @@ class Scheduled:
             _guard(bound.observer.call_started, call)
         return call
 
-    def end(self, bound: Bound, call: Call, error: BaseException | None) -> bool:
+    def end(self, bound: Bound, call: Call, error: BaseException | None, replaceable: bool = True) -> bool:
         """Close the books; True when *error* is to be replaced by the default result. Never raises."""
         call.ended = clock.monotonic()
         call.error = error
@@ -72,7 +71,7 @@ class Scheduled:
         elif passes_through(error):
             call.outcome = "cancelled"
         else:
-            use_default = bound.settings["default_result"] is not UNSET
+            use_default = replaceable and bound.settings["default_result"] is not UNSET
             call.outcome = "default" if use_default else (call.outcome or "error")
         settings = bound.settings
         if bound.observer is not None:
@@ -96,9 +95,8 @@ def _weakly(state: Scheduled) -> Callable[[ScheduleConfig], None]:
     return refresh
 
 
-def default_value(bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def default_value(default: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The default result; a callable is called with the arguments of the call."""
-    default = bound.settings["default_result"]
     return default(*args, **kwargs) if callable(default) else default
 
 

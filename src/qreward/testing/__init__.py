@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from qreward.testing.virtual import Deadlock, VirtualLoop, elapsed, run_virtual
+from qreward.testing.waiting import eventually
 
 if TYPE_CHECKING:
     from qreward.testing.faults import Delay, Faults, Reply
     from qreward.testing.judge import FakeJudge
 
-__all__ = ["Deadlock", "Delay", "FakeJudge", "Faults", "Reply", "VirtualLoop", "elapsed", "run_virtual"]
+__all__ = ["Deadlock", "Delay", "FakeJudge", "Faults", "Reply", "VirtualLoop", "elapsed", "eventually", "run_virtual"]
 
 
 def __getattr__(name: str) -> Any:

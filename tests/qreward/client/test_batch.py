@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from qreward.errors import BatchError, ConfigError
+from qreward.testing import eventually
 from qreward.testing.faults import Delay
 
 
@@ -131,13 +132,11 @@ async def test_cancelling_the_batch_cancels_its_calls(proxy, judge):
     """The server sees every connection close."""
     judge.faults.set(latency_s=30)
     task = asyncio.create_task(proxy.batch_chat_completion(prompts(8), "m"))
-    while judge.counters.inflight < 8:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: judge.counters.inflight >= 8)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    while judge.counters.client_gone < 8:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: judge.counters.client_gone >= 8)
     assert proxy._gate.inflight == 0
 
 

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from qreward.errors import BatchError
+from qreward.testing import eventually
 
 
 def prompts(n: int) -> list[list[dict[str, str]]]:
@@ -73,8 +74,7 @@ async def test_stopping_cancels_everything(proxy, judge):
         async for _ in stream:
             if judge.counters.inflight == 5:
                 break
-    while judge.counters.client_gone < 5:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: judge.counters.client_gone >= 5)
     assert proxy._gate.inflight == 0
 
 

@@ -14,7 +14,7 @@ from qreward.client import OpenAIChatProxy, OpenAIChatProxyManager
 from qreward.client.failover import Fleet
 from qreward.errors import DeadlineExceeded
 from qreward.runtime import clock
-from qreward.testing import Delay, FakeJudge
+from qreward.testing import Delay, FakeJudge, eventually
 
 Later = Callable[[float], None]
 
@@ -61,8 +61,7 @@ async def stuck_at(manager: OpenAIChatProxyManager, judge: FakeJudge, fault: Any
     judge.script(fault)
     before = judge.counters.received
     task = asyncio.create_task(manager.proxy("e0").chat_completion(ask("x"), "m"))
-    while judge.counters.received == before:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: judge.counters.received != before)
     return task
 
 
@@ -213,8 +212,7 @@ async def test_a_cancelled_probe_lets_the_next_one_in(
         await manager.proxy("e0").chat_completion(ask("x"), "m")
     later(5.0)
     probe = asyncio.create_task(manager.chat_completion(ask("probe"), "m"))
-    while judges[0].counters.received < 4:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: judges[0].counters.received >= 4)
     assert manager.select_proxy() is manager.proxy("e1")
     probe.cancel()
     await asyncio.gather(probe, return_exceptions=True)

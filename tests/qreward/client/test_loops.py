@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from qreward.client.openai import OpenAIChatProxy
+from qreward.testing import eventually
 from qreward.testing.judge import FakeJudge
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -129,8 +130,7 @@ def test_closing_from_another_loop(judge):
         await proxy.chat_completion(HELLO, "m")
         connector = proxy._wire.transport._held[0].session.connector
         ready.set()
-        while not connector.closed:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: connector.closed)
         done.set()
         return await proxy.chat_completion(HELLO, "m") == "echo:hello"
 

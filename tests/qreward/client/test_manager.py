@@ -12,7 +12,7 @@ import pytest
 from qreward.client import LoadBalanceStrategy, OpenAIChatProxy, OpenAIChatProxyManager
 from qreward.errors import BatchError, DeadlineExceeded, NoHealthySource
 from qreward.runtime import clock
-from qreward.testing import Delay, FakeJudge
+from qreward.testing import FakeJudge, eventually
 
 
 def ask(text: Any) -> list[dict[str, str]]:
@@ -131,8 +131,7 @@ async def test_when_all_are_gone_the_first_to_return_is_waited_for(judges: list[
         for judge in judges:
             await judge.stop()
         first = asyncio.create_task(manager.chat_completion(ask("first"), "m"))
-        while manager.healthy_proxies():
-            await asyncio.sleep(0.001)
+        await eventually(lambda: not manager.healthy_proxies())
         with pytest.raises(DeadlineExceeded, match="out of service"):
             await manager.chat_completion(ask("hurry"), "m", deadline_s=0.01)
         late = asyncio.create_task(manager.chat_completion(ask("late"), "m", deadline_s=30))
@@ -141,19 +140,20 @@ async def test_when_all_are_gone_the_first_to_return_is_waited_for(judges: list[
         assert await asyncio.gather(first, late) == ["echo:first", "echo:late"]
 
 
-async def test_one_call_probes_while_all_wait(judges: list[FakeJudge]) -> None:
-    """An endpoint that comes back is asked by one call; the others follow when that is answered."""
+async def test_new_calls_wait_for_the_probe(judges: list[FakeJudge]) -> None:
+    """Of sixty calls made while everything is out of service, few reach the endpoint before the probe is answered."""
     async with manager_of(judges) as manager:
         for judge in judges:
             await judge.stop()
-        calls = asyncio.create_task(manager.batch_chat_completion(BATCH, "m"))
-        while manager.healthy_proxies():
-            await asyncio.sleep(0.001)
-        judges[0].script(Delay(0.1))
+        with pytest.raises(DeadlineExceeded):
+            await manager.chat_completion(ask("x"), "m", deadline_s=0.2)
+        assert manager.healthy_proxies() == {}
+        judges[0].faults.set(latency_s=0.1)
         await judges[0].start()
-        while not judges[0].counters.ok:
-            assert judges[0].counters.received <= 1
-            await asyncio.sleep(0.001)
+        calls = asyncio.create_task(manager.batch_chat_completion(BATCH, "m"))
+        await eventually(lambda: judges[0].counters.ok)
+        assert judges[0].counters.received <= 2
+        judges[0].faults.set(latency_s=0.0)
         assert await calls == ECHOES
 
 
@@ -247,8 +247,7 @@ async def test_a_hedge_goes_to_another_endpoint(judges: list[FakeJudge]) -> None
     judges[0].faults.set(dead="hang")
     async with manager_of(judges, hedge=0.05) as manager:
         assert await manager.chat_completion(ask("x"), "m") == "echo:x"
-        while not judges[0].counters.client_gone:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: judges[0].counters.client_gone)
     assert received(judges) == [1, 1]
 
 
@@ -297,3 +296,11 @@ async def test_members_come_and_go(judges: list[FakeJudge]) -> None:
     assert await manager.chat_completion(ask("x"), "m") == "echo:x"
     await manager.close()
     await manager.aclose()
+
+
+async def test_proxies_are_added_by_address(judges: list[FakeJudge]) -> None:
+    """Several endpoints at once, each by its URL and key, with default settings."""
+    addresses = {f"e{i}": (judge.url, f"key-{i}") for i, judge in enumerate(judges)}
+    async with OpenAIChatProxyManager().add_proxies_with_default(addresses) as manager:
+        echoed = [await manager.chat_completion(ask("__echo_headers__"), "m") for _ in range(2)]
+    assert ["key-0" in echoed[0], "key-1" in echoed[1]] == [True, True]

@@ -10,6 +10,7 @@ import pytest
 from qreward.client.answers import content_of
 from qreward.client.jobs import Job, content
 from qreward.client.request import chat_request
+from qreward.testing import eventually
 from qreward.testing.faults import Delay
 from qreward.testing.judge import FakeJudge
 
@@ -98,8 +99,7 @@ async def test_interrupt_frees_what_hangs(proxy, judge, other, proxy_for, hello)
     proxy.observe(lambda _, ok, exc, latency: heard.append(exc))
     proxy._redirect = lambda current, attempt: sibling if attempt > 1 else None
     calls = [asyncio.create_task(proxy.chat_completion(hello, "m")) for _ in range(3)]
-    while judge.counters.n["hung"] < 3:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: judge.counters.n["hung"] >= 3)
     assert proxy.interrupt() == 3
     assert await asyncio.gather(*calls) == ["echo:hello"] * 3
     assert {type(exc) for exc in heard} == {openai.APIConnectionError}

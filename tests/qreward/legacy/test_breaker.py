@@ -7,9 +7,8 @@ import threading
 
 import pytest
 
+from qreward.testing.moment import Now
 from qreward.utils.scheduler import CircuitBreaker, CircuitState
-
-from .conftest import Now
 
 
 def opened(now: Now, probes: int = 1) -> CircuitBreaker:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from qreward.testing.moment import Now
 from qreward.testing.virtual import run_virtual
 from qreward.utils.schedule import _cancel_async_task, _cancel_sync_task
 from qreward.utils.scheduler import (
@@ -22,8 +23,6 @@ from qreward.utils.scheduler import (
     ScheduleConfig,
     SyncRunner,
 )
-
-from .conftest import Now
 
 
 def context_of(

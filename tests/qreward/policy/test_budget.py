@@ -124,17 +124,6 @@ def test_without_a_floor_an_empty_budget_never_fills_by_itself() -> None:
     assert budget.reserve(1000.0) == math.inf
 
 
-def test_a_refund_can_be_spent_again() -> None:
-    """What was taken and not used is there again, and no more than that."""
-    budget = Budget(0.1, 0.0, 1.0)
-    assert budget.withdraw(0.0)
-    assert not budget.withdraw(0.0)
-    budget.refund()
-    budget.refund()
-    assert budget.withdraw(0.0)
-    assert not budget.withdraw(0.0)
-
-
 def test_a_clock_that_steps_back_brings_nothing() -> None:
     """The same second is not counted twice."""
     budget = Budget(0.0, 1.0, 1.0)

@@ -148,7 +148,7 @@ def test_an_enormous_rate_costs_nothing(size: float) -> None:
         waits.append(rate.wait(i * 1.1e-6))
         rate.take(i * 1.1e-6)
     assert max(waits) == 0.0
-    assert rate.snapshot(0.0)["used"] == 0
+    assert rate.left(0.0) == rate.size
 
 
 def test_the_log_is_no_longer_than_the_size() -> None:
@@ -162,12 +162,12 @@ def test_the_log_is_no_longer_than_the_size() -> None:
     assert len(rate._log or ()) <= 10
 
 
-def test_the_snapshot_counts_the_last_window() -> None:
+def test_what_is_left_counts_the_last_window() -> None:
     """Starts within the window are used, older ones are not."""
     rate = WindowRate(5, 1.0)
     for moment in (0.0, 0.5, 0.9):
         rate.take(moment)
-    assert rate.snapshot(1.2) == {"size": 5, "window_s": 1.0, "used": 2}
+    assert rate.left(1.2) == 3
 
 
 @pytest.mark.parametrize(("size", "window_s"), [(0, 1.0), (-1, 1.0), (5, 0.0), (5, -1.0), (math.nan, 1.0)])

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from qreward.client.pool import CallableSource, ComputePool, OpenAISource, RewardServiceSource
 from qreward.errors import ConfigError, DeadlineExceeded, NoHealthySource
-from qreward.testing import Delay, FakeJudge, Reply
+from qreward.testing import Delay, FakeJudge, Reply, eventually
 
 
 def ask(text: Any) -> list[dict[str, str]]:
@@ -166,8 +166,7 @@ async def test_a_deadline_that_cannot_be_met_says_why(judges: list[FakeJudge]) -
     async with ComputePool([source("a", judges[0])]) as pool:
         with pytest.raises(DeadlineExceeded, match=r"chat 'm' within 0.1 s; sources: a healthy"):
             await pool.chat_completion(ask("x"), "m", deadline_s=0.1)
-        while not judges[0].counters.client_gone:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: judges[0].counters.client_gone)
 
 
 async def test_request_quotas_hold_at_the_server(judges: list[FakeJudge]) -> None:
@@ -294,8 +293,7 @@ async def test_a_cancelled_task_leaves_nothing_behind(judges: list[FakeJudge]) -
     judges[0].faults.set(dead="hang")
     async with ComputePool([source("a", judges[0], max_concurrent=1)]) as pool:
         tasks = [asyncio.create_task(pool.chat_completion(ask(i), "m")) for i in range(5)]
-        while not judges[0].counters.received:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: judges[0].counters.received)
         assert sum(pool.snapshot()["waiting"].values()) == 4
         for task in tasks:
             task.cancel()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +12,9 @@ import pytest
 
 from qreward.errors import ConfigError
 from qreward.reload import ConfigWatcher
-from qreward.runtime import clock
+from qreward.testing.moment import Now
 from qreward.utils import schedule
 from qreward.utils.scheduler import ScheduleConfig
-
-
-class Now:
-    """A clock that moves when told."""
-
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def __call__(self) -> float:
-        return self.s
-
-
-@pytest.fixture
-def now() -> Iterator[Now]:
-    now = Now()
-    clock.install(now)
-    yield now
-    clock.reset()
 
 
 def watch_file(config: ScheduleConfig, path: Path, **settings: Any) -> ConfigWatcher:

@@ -281,3 +281,22 @@ def test_a_waiter_whose_loop_is_gone_does_not_hold_the_queue() -> None:
         assert gate.inflight == 0
 
     asyncio.run(main())
+
+
+def test_a_timer_on_a_dead_loop_does_not_stop_the_others() -> None:
+    """The head of the queue waited on a loop that was closed; the next caller still gets its turn in time."""
+    gate = Gate("k", GateSpec(rate_size=1, rate_window_s=0.05))
+    gate.succeeded(gate.try_enter())  # type: ignore[arg-type]
+    dead = asyncio.new_event_loop()
+    task = dead.create_task(gate.enter(0))
+    dead.call_soon(dead.stop)
+    dead.run_forever()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    dead.close()
+
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            gate.succeeded(await gate.enter(9))
+
+    asyncio.run(main())
+    assert gate.waiting == 0

@@ -268,3 +268,10 @@ def test_a_stall_among_the_first_calls_is_hedged_as_soon_as_latencies_are_known(
         return clock.monotonic() - began
 
     assert run_virtual(main()) < 0.5
+
+
+def test_a_cancellation_that_leaks_out_of_the_first_attempt_waits_for_the_duplicate() -> None:
+    """CancelledError of a body that nobody cancelled is a failure like any other: a duplicate can save the call."""
+    server = Server((1.5, asyncio.CancelledError()), (2.0, "saved"))
+    value, took, _ = race(hedged(), server)
+    assert (value, took) == ("saved", pytest.approx(3.0))

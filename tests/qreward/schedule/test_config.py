@@ -88,3 +88,15 @@ def test_the_surface_of_the_config() -> None:
     assert [w.category for w in caught] == [DeprecationWarning]
     assert config.snapshot()["limit_window"] == 1.0
     assert copy.copy(config.snapshot()) == config.snapshot()
+
+
+async def test_functions_that_share_a_config_keep_what_is_their_own() -> None:
+    """Two functions with one config each return their own default, also after a change of the config."""
+    config = ScheduleConfig(retry_interval=0.001)
+    (_, one), (_, two) = failing(), failing()
+    first = schedule(config=config, default_result=1, exception_types=(ConnectionError,))(one)
+    second = schedule(config=config, default_result=2)(two)
+    assert (await first(), await second()) == (1, 2)
+    config.update(retry_times=1)
+    assert (await first(), await second()) == (1, 2)
+    assert config.snapshot() == ScheduleConfig(retry_interval=0.001, retry_times=1).snapshot()

@@ -148,3 +148,41 @@ async def test_a_plain_decoration_changes_nothing() -> None:
     with pytest.raises(KeyError) as caught:
         await echo(error)
     assert caught.value is error
+
+
+@pytest.mark.parametrize(("settings", "opened"), [({}, 1), ({"hedge_streams": True}, 2)])
+async def test_streams_are_raced_only_on_demand(settings: dict[str, bool], opened: int) -> None:
+    """hedged_request_time alone leaves a slow stream alone; hedge_streams lets a second one overtake it."""
+    count = 0
+
+    @schedule(hedged_request_time=0.01, **settings)
+    async def numbers() -> AsyncIterator[int]:
+        nonlocal count
+        count += 1
+        if count == 1:
+            await asyncio.sleep(0.2)
+        yield count
+
+    assert [i async for i in numbers()] == [opened]
+    assert count == opened
+
+
+async def test_a_broken_stream_is_an_error_whatever_its_default() -> None:
+    """A stream that breaks after an item raises and counts as an error; before it, an async default is awaited."""
+    seen: list[str] = []
+
+    async def later(fail_at: int) -> str:
+        await asyncio.sleep(0)
+        return f"default for {fail_at}"
+
+    @schedule(default_result=later, metrics_callback=lambda metrics: seen.append(metrics.outcome))
+    async def items(fail_at: int) -> AsyncIterator[object]:
+        for i in range(3):
+            if i == fail_at:
+                raise ConnectionError("broken")
+            yield i
+
+    assert [item async for item in items(0)] == ["default for 0"]
+    with pytest.raises(ConnectionError):
+        _ = [item async for item in items(2)]
+    assert seen == ["default", "error"]

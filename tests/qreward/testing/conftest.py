@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import aiohttp
 import orjson
 import pytest
 
-from qreward.testing import FakeJudge
+from qreward.testing import FakeJudge, eventually
 
 
 @dataclass
@@ -65,9 +64,4 @@ async def client() -> AsyncIterator[Client]:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], Any]:
-    async def until(condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0.001)
-
-    return until
+    return eventually

@@ -13,6 +13,8 @@ from qreward.client.pool.state import NEVER
 from qreward.policy.classify import Verdict
 from qreward.policy.fair import FairEntry, FairQueue
 from qreward.runtime import clock
+from qreward.runtime.fork import renew_after_fork
+from qreward.runtime.wake import Alarm, call_on
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +24,6 @@ class Lease:
     source: Source
     started: float
     tokens: float
-    cost: float
     probe: bool  # whether it was let in to see if the source is back
 
     def speaks(self, now: float) -> bool:
@@ -42,10 +43,15 @@ class Dispatcher:
 
     def __init__(self, spill_on_outage: bool) -> None:
         self._spill_on_outage = spill_on_outage
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """In a forked child nobody waits; what the sources know, their owner renews."""
         self._lock = threading.Lock()
         self._queue: FairQueue[_Waiting] = FairQueue()
         self._urgent: Counter[tuple[str, str]] = Counter()  # waiting tasks with a deadline, by kind and name of work
-        self._armed: tuple[asyncio.AbstractEventLoop, float] | None = None
+        self._alarm = Alarm(self._ring)
 
     async def lease(self, task: Task) -> Lease:
         """Wait for the turn of *task* and for a source that takes it."""
@@ -138,7 +144,8 @@ class Dispatcher:
 
     def _serve_one(self, now: float) -> tuple[_Waiting, Lease] | None:
         """Serve the first head that a source takes; else wake up when the first one may."""
-        soonest, sleeper = NEVER, None
+        soonest = NEVER
+        sleeper: FairEntry[_Waiting] | None = None
         for entry in self._queue.heads():
             waiting = entry.item
             choice = choose(waiting.task, now, self._urgent[waiting.task.what], self._spill_on_outage)
@@ -147,9 +154,11 @@ class Dispatcher:
                 self._left(waiting.task)
                 return waiting, self._start(waiting.task, choice.source, now)
             if choice.wait < soonest:
-                soonest, sleeper = choice.wait, waiting
-        if sleeper is not None:
-            self._arm(sleeper.loop, now, soonest)
+                soonest, sleeper = choice.wait, entry
+        if sleeper is not None and not self._alarm.set(sleeper.item.loop, soonest):
+            self._queue.remove(sleeper)  # its loop is closed: nobody waits there any more
+            self._left(sleeper.item.task)
+            return self._serve_one(now)
         return None
 
     @staticmethod
@@ -158,37 +167,17 @@ class Dispatcher:
         probe = source.state.health.state(now) != "healthy"
         source.state.health.admits(now)  # takes the slot of the probe where it is one
         source.state.started(now, tokens)
-        return Lease(source, now, tokens, source.cost(task.work), probe)
+        return Lease(source, now, tokens, probe)
 
-    def _arm(self, loop: asyncio.AbstractEventLoop, now: float, wait: float) -> None:
-        if self._armed is not None and self._armed[0] is loop and now < self._armed[1] <= now + wait:
-            return
-        self._armed = armed = (loop, now + wait)
-        try:
-            if loop is asyncio._get_running_loop():
-                loop.call_later(wait, self._fire, armed)
-            else:
-                loop.call_soon_threadsafe(loop.call_later, wait, self._fire, armed)
-        except RuntimeError:
-            self._armed = None  # the loop of that task is closed; its cancellation will pump again
-
-    def _fire(self, armed: tuple[asyncio.AbstractEventLoop, float]) -> None:
+    def _ring(self) -> None:
         with self._lock:
-            if self._armed is armed:
-                self._armed = None
             grants = self._pump(clock.monotonic())
         self._deliver(grants)
 
     def _deliver(self, grants: list[tuple[_Waiting, Lease]]) -> None:
-        running = asyncio._get_running_loop() if grants else None
         for waiting, lease in grants:
-            if waiting.loop is running:
-                self._hand_over(waiting, lease)
-                continue
-            try:
-                waiting.loop.call_soon_threadsafe(self._hand_over, waiting, lease)
-            except RuntimeError:
-                self.dropped(lease)
+            if not call_on(waiting.loop, self._hand_over, waiting, lease):
+                self.dropped(lease)  # its loop is closed
 
     def _hand_over(self, waiting: _Waiting, lease: Lease) -> None:
         if waiting.future.done():

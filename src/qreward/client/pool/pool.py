@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequ
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from qreward.client.batch import UNSET, OnError, run_batch
+from qreward.client.batch import BatchCalls
 from qreward.client.pool.choice import Task, fresh
 from qreward.client.pool.dispatch import Dispatcher, Lease
 from qreward.client.pool.publish import Publisher
@@ -19,6 +19,7 @@ from qreward.client.pool.work import Scores, Work
 from qreward.errors import ConfigError, DeadlineExceeded, NoHealthySource
 from qreward.policy.backoff import Backoff
 from qreward.policy.classify import Kind, Verdict, classify
+from qreward.policy.health import hang_patience
 from qreward.runtime import clock, portal
 from qreward.runtime.watch import PASS_THROUGH
 
@@ -27,17 +28,14 @@ T = TypeVar("T")
 _BACKOFF = Backoff(base_s=0.1, max_s=5.0)
 _LONGEST_PAUSE_S = 60.0
 _OVERLOAD_PAUSE_S = 0.25  # of a source that pushed back without saying for how long
-_SHORTEST_HANG_S = 1.0
-_TIMES_P95 = 10.0
-_SHORTEST_UNKNOWN_HANG_S = 5.0  # while too few answers are known for a p95
-_TIMES_MEAN = 20.0
+_LOOK_S, _LOOK_AGAIN_S = 1.0, 5.0  # at a source that may hang: first, and at the latest again
 _SOON_S = 0.001  # clocks and timers differ by this much
 _LONGER = 4.0
 _KEY_REFUSED = (401, 402)
 _OF_ONE_SOURCE = (401, 402, 403, 404)  # its key, its account, its models: another may do better
 
 
-class ComputePool:
+class ComputePool(BatchCalls):
     """Unites *sources* and gives each task to one of them.
 
     A task is repeated, at another source where there is one, up to *max_attempts* times, by type of error. Tasks
@@ -87,28 +85,10 @@ class ComputePool:
         """
         return await self._run(Work("chat", model, messages, openai_arguments, idempotent), priority, deadline_s)
 
-    async def batch_chat_completion(
-        self,
-        batch_messages: Sequence[Any],
-        model: str,
-        *,
-        on_error: OnError = UNSET,
-        progress: Any = False,
-        **arguments: Any,
-    ) -> list[Any]:
-        """`chat_completion` of every entry, in input order; *on_error*, *progress* as on `OpenAIChatProxy`."""
-
-        async def call(messages: Any, _: int) -> Any:
-            return await self.chat_completion(messages, model, **arguments)
-
-        return await run_batch(
-            batch_messages,
-            call,
-            name="batch_chat_completion",
-            workers=2 * sum(source.state.max_concurrent for source in self._sources) or 1,
-            on_error="return" if on_error is UNSET else on_error,
-            progress=progress,
-        )
+    @property
+    def _room(self) -> int:
+        # Twice as many as run: the next ones wait where priorities and prices are weighed.
+        return 2 * sum(source.state.max_concurrent for source in self._sources) or 1
 
     async def embeddings(
         self,
@@ -188,8 +168,6 @@ class ComputePool:
         if not candidates:
             names = ", ".join(f"{s.name} ({s.kind})" for s in self._sources) or "none"
             raise NoHealthySource(f"No source serves {work.kind} {work.name!r}; there are: {names}.")
-        if not 0 <= priority <= 9:
-            raise ValueError(f"priority must be in 0 (first) to 9 (last), got {priority!r}")
         now = clock.monotonic()
         return Task(work, priority, now, None if deadline_s is None else now + deadline_s, candidates)
 
@@ -270,15 +248,15 @@ class ComputePool:
             # Silence counts from the source's last answer, to whichever task: it may stop in the middle of a batch.
             left = patience - (clock.monotonic() - max(lease.source.state.last_answer, lease.started))
             if left > _SOON_S:
-                timers[:] = [loop.call_later(min(left, _SHORTEST_UNKNOWN_HANG_S), look)]
+                timers[:] = [loop.call_later(min(left, _LOOK_AGAIN_S), look)]
             elif _others_answer(task, lease, patience):
                 scope.reschedule(loop.time())
             else:
-                timers[:] = [loop.call_later(min(patience, _SHORTEST_UNKNOWN_HANG_S), look)]
+                timers[:] = [loop.call_later(min(patience, _LOOK_AGAIN_S), look)]
 
         try:
             async with scope:
-                timers.append(loop.call_later(_SHORTEST_HANG_S, look))
+                timers.append(loop.call_later(_LOOK_S, look))
                 return await pending
         except TimeoutError:
             if scope.expired():
@@ -291,14 +269,9 @@ class ComputePool:
     def _patience(self, task: Task) -> float:
         """Seconds of silence after which a source hangs; infinity while no answer of any source is known."""
         states = [source.state for source in task.candidates]
-        known = [p95 for state in states if (p95 := state.latencies.quantile(0.95)) is not None]
-        if known:
-            patience = max(_SHORTEST_HANG_S, _TIMES_P95 * max(known))
-        else:
-            means = [state.mean_s for state in states if state.mean_s is not None]
-            patience = max(_SHORTEST_UNKNOWN_HANG_S, _TIMES_MEAN * max(means, default=NEVER))
+        patience = hang_patience((state.latencies.quantile(0.95), state.mean_s) for state in states)
         # A task that was taken for stuck before may just be long.
-        return patience * _LONGER**task.hung
+        return NEVER if patience is None else patience * _LONGER**task.hung
 
     # -- state and life ----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from qreward.callables import code_of
 from qreward.client.endpoint import Endpoint
 from qreward.client.errors import invalid_answer
 from qreward.client.openai import OpenAIChatProxy
@@ -165,12 +166,7 @@ class CallableSource(Source):
         self.tag = tag
         self._func = func
         self._threads = ThreadGroup()
-        target: Any = func
-        while isinstance(target, functools.partial):
-            target = target.func
-        if not inspect.isroutine(target):
-            target = type(target).__call__
-        self._async = inspect.iscoroutinefunction(target)
+        self._async = inspect.iscoroutinefunction(code_of(func))
 
     def serves(self, work: Work) -> bool:
         return work.kind == "call" and work.name == self.tag

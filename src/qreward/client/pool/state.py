@@ -8,9 +8,9 @@ from qreward.policy.health import Health
 from qreward.policy.latency import LatencyWindow
 from qreward.policy.quota import Quota
 from qreward.policy.rate import WindowRate
+from qreward.runtime.fork import renew_after_fork
 
 NEVER = float("inf")
-_MEAN_WEIGHT = 0.1
 
 
 class SourceState:
@@ -22,14 +22,23 @@ class SourceState:
         self.done = 0
         self.failures = 0
         self.spend = 0.0
-        self.mean_s: float | None = None
         self.latencies = LatencyWindow()
         self.health = Health()
         self.paused_until = 0.0
         self.last_answer = -NEVER
         self.rate = None if requests_per_min is None else _rate(requests_per_min)
-        self.requests = None if requests_per_min is None else Quota(requests_per_min)
         self.tokens = None if tokens_per_min is None else Quota(tokens_per_min)
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """In a forked child no task is under way."""
+        self.inflight = 0
+        self.health.released()
+
+    @property
+    def mean_s(self) -> float | None:
+        """The moving mean of the latencies; None before the first answer."""
+        return self.latencies.mean_s
 
     def wait(self, now: float, tokens: float) -> float:
         """Seconds until pauses and quotas allow a task of *tokens*; health and room are asked elsewhere."""
@@ -47,9 +56,8 @@ class SourceState:
     def started(self, now: float, tokens: float) -> None:
         """A task goes out."""
         self.inflight += 1
-        if self.rate is not None and self.requests is not None:
+        if self.rate is not None:
             self.rate.take(now)
-            self.requests.reserve(now)
         if self.tokens is not None:
             self.tokens.reserve(now, tokens)
 
@@ -59,7 +67,6 @@ class SourceState:
         self.done += 1
         self.last_answer = now
         self.latencies.add(latency_s)
-        self.mean_s = latency_s if self.mean_s is None else self.mean_s + _MEAN_WEIGHT * (latency_s - self.mean_s)
         self.health.answered(now)
         if self.tokens is not None and used is not None:
             self.tokens.settle(now, reserved, used)
@@ -95,7 +102,7 @@ class SourceState:
             "mean_s": self.mean_s,
             "p50_s": self.latencies.quantile(0.5),
             "p95_s": self.latencies.quantile(0.95),
-            "requests_left": None if self.requests is None else max(0.0, self.requests.left(now)),
+            "requests_left": None if self.rate is None else self.rate.left(now),
             "tokens_left": None if self.tokens is None else max(0.0, self.tokens.left(now)),
             "spend": self.spend,
             "returns_in_s": self.returns_in(now),

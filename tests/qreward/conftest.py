@@ -1,4 +1,4 @@
-"""A clock that moves when told."""
+"""Fixtures that several folders use."""
 
 from __future__ import annotations
 
@@ -7,20 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from qreward.runtime import clock
-
-
-class Now:
-    """Seconds; also the runtime's clock while a test uses the fixture."""
-
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def __call__(self) -> float:
-        return self.s
+from qreward.testing.moment import Now
 
 
 @pytest.fixture
 def now() -> Iterator[Now]:
+    """The runtime's clock, moved by hand."""
     now = Now()
     clock.install(now)
     yield now
