@@ -20,9 +20,11 @@ ENTRY_POINT_GROUP = "reward_service.scorers"
 # Importing the module registers the class, so that nothing heavy loads for scorers not in use.
 SCORER_MODULES: dict[str, str] = {
     "brisque": "reward_service.scorers.brisque",
+    "clip": "reward_service.scorers.clip",
     "jpeg_compressibility": "reward_service.scorers.jpeg",
     "jpeg_incompressibility": "reward_service.scorers.jpeg",
     "ocr": "reward_service.scorers.ocr",
+    "pickscore": "reward_service.scorers.pickscore",
 }
 
 _registered: dict[str, type] = {}
